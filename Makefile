@@ -1,0 +1,34 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+# One thread a process: the networks are small, and two processes on two cores beat two threads in one.
+export OMP_NUM_THREADS ?= 1
+export MPLBACKEND ?= Agg
+
+.PHONY: demo test check format soak clean
+
+demo: $(INSTALLED)  ## train a sparse network on DIGITS and show what is left of it
+	$(BIN)/gossamer train digits --run-dir runs/demo --overwrite
+
+test: $(INSTALLED)  ## run the tests
+	$(BIN)/pytest -n 2
+
+check: $(INSTALLED)  ## formatter, linter, type checker, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[onnx,dev]'
+	touch $@
+
+clean:
+	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
