@@ -1,1 +1,29 @@
-"""."""
+"""Regularizers of a model: weights, penalties, strengths, groups."""
+
+from gossamer.regularizers.recipes import (
+    combined_group_exclusive,
+    group_lasso,
+    group_transformed_l1,
+    integrated_tl1,
+    l1,
+    l2,
+    sparse_group_lasso,
+    transformed_l1,
+)
+from gossamer.regularizers.regularizer import Regularizer, Rule, Term
+from gossamer.regularizers.selection import LayerOptions
+
+__all__ = [
+    "LayerOptions",
+    "Regularizer",
+    "Rule",
+    "Term",
+    "combined_group_exclusive",
+    "group_lasso",
+    "group_transformed_l1",
+    "integrated_tl1",
+    "l1",
+    "l2",
+    "sparse_group_lasso",
+    "transformed_l1",
+]

@@ -1,0 +1,140 @@
+"""A forward pass on an example, and what it tells of the layers: their order and their multiply-adds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from gossamer.errors import GossamerError
+from gossamer.layers.layout import layouts
+
+__all__ = ["Convention", "Example", "call_order", "multiply_adds"]
+
+# One tensor, the positional arguments, or the keyword arguments of the model.
+Example = Tensor | Sequence[Any] | Mapping[str, Any]
+
+# "true": multiply-adds at the sizes that the network really computes. "cges": those of the published code of combined
+# group and exclusive sparsity, which costs a padded convolution at the output size that it would have without padding.
+Convention = Literal["true", "cges"]
+
+_Observer = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
+
+
+def call_order(model: nn.Module, example: Example) -> list[nn.Module]:
+    """The weight layers in the order in which a forward pass first calls them."""
+    called: dict[nn.Module, None] = {}
+    _observe(model, example, lambda module, args, kwargs, output: called.setdefault(module))
+    return list(called)
+
+
+def multiply_adds(model: nn.Module, example: Example, convention: Convention = "true") -> dict[nn.Parameter, int]:
+    """Weight -> multiply-adds of one forward pass on the example, all calls of all layers that hold it together.
+
+    Only products with weights are counted: an attention's products of activations are not. A table look-up
+    (embedding) multiplies nothing.
+    """
+    totals: dict[nn.Parameter, int] = {}
+
+    def add(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        for attribute, macs in _call_macs(module, args, kwargs, output, convention).items():
+            weight = module.get_parameter(attribute)
+            totals[weight] = totals.get(weight, 0) + macs
+
+    _observe(model, example, add)
+    return totals
+
+
+def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
+    """Run the model on the example in evaluation mode and show every call of a weight layer to the observer."""
+    handles = [
+        module.register_forward_hook(observer, with_kwargs=True, always_call=False)
+        for module in model.modules()
+        if layouts(module)
+    ]
+    args, kwargs = _arguments(example)
+    try:
+        with _evaluation_mode(model), torch.no_grad():
+            model(*args, **kwargs)
+    except GossamerError:
+        raise
+    except Exception as error:
+        raise GossamerError(
+            f"The model `{type(model).__name__}` cannot run on the example: {type(error).__name__}: {error}. "
+            "Pass an input as its forward takes it: a tensor, a tuple of arguments, or a dict of keyword arguments."
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return ((example,), {}) if isinstance(example, Tensor) else (tuple(example), {})
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _call_macs(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, convention: Convention
+) -> dict[str, int]:
+    """Multiply-adds of one call: how often each weight is used, times the number of weights."""
+    sizes = {name: math.prod(layout.sizes) for name, layout in layouts(module).items()}
+    if isinstance(module, nn.MultiheadAttention):
+        return _attention_macs(module, sizes, args, kwargs)
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return dict.fromkeys(sizes, 0)
+    received = args[0] if args else next(iter(kwargs.values()))
+    uses = _uses(module, received, output, convention)
+    return {name: uses * size for name, size in sizes.items()}
+
+
+def _uses(module: nn.Module, received: Tensor | PackedSequence, output: Tensor, convention: Convention) -> int:
+    """How often each weight of the layer is used in one call."""
+    if isinstance(received, PackedSequence):
+        received = received.data
+    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        return received.numel() // max(module.input_size, 1)
+    if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
+        return received.numel() // max(module.in_channels, 1)
+    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        places = output.numel() // max(module.out_channels, 1)
+        return places if convention == "true" else _unpadded_places(module, received)
+    return output.numel() // max(output.shape[-1], 1)
+
+
+def _unpadded_places(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, received: Tensor) -> int:
+    dimensions = len(module.kernel_size)
+    lengths = received.shape[-dimensions:]
+    shape = zip(lengths, module.kernel_size, module.stride, module.dilation, strict=True)
+    batch = received.numel() // max(module.in_channels * math.prod(lengths), 1)
+    return batch * math.prod(
+        (length - dilation * (kernel - 1) - 1) // stride + 1 for length, kernel, stride, dilation in shape
+    )
+
+
+def _attention_macs(
+    module: nn.MultiheadAttention, sizes: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, int]:
+    named = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
+    query, key, value = (named[name].numel() // named[name].shape[-1] for name in ("query", "key", "value"))
+    uses = {"q_proj_weight": query, "k_proj_weight": key, "v_proj_weight": value, "out_proj.weight": query}
+    macs = {name: uses[name] * size for name, size in sizes.items() if name in uses}
+    if "in_proj_weight" in sizes:
+        macs["in_proj_weight"] = (query + key + value) * sizes["in_proj_weight"] // 3
+    return macs

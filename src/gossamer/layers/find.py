@@ -1,0 +1,130 @@
+"""The weights of a model that are regularized and measured, in order of execution."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from gossamer.errors import GossamerError
+from gossamer.layers.example import Example, call_order
+from gossamer.layers.layout import Layout, layouts
+
+__all__ = ["Weight", "find_weights", "original_module"]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One weight tensor of one layer. It looks at the module each time, so it follows a module that is made smaller."""
+
+    name: str
+    module: nn.Module
+    attribute: str
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """The parameter itself."""
+        return self.module.get_parameter(self.attribute)
+
+    @property
+    def layout(self) -> Layout:
+        """What its dimensions mean."""
+        return layouts(self.module)[self.attribute]
+
+
+def original_module(model: nn.Module) -> nn.Module:
+    """The module behind `torch.compile`, which wraps it and prefixes all names."""
+    inner = model._modules.get("_orig_mod")
+    return model if inner is None else inner
+
+
+def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weight, ...]:
+    """All weights of the model's weight layers, tied ones once, in order of execution.
+
+    With an `example` the order is that of a forward pass. Without one the model is traced symbolically, and where
+    its `forward` does not allow that, the order of definition is taken.
+    """
+    model = original_module(model)
+    modules = dict(_weight_modules(model))
+    called = call_order(model, example) if example is not None else _symbolic_order(model)
+    position = {module: index for index, module in reversed(list(enumerate(called)))}
+    in_order = sorted(modules.items(), key=lambda item: position.get(item[1], len(called)))
+
+    weights: list[Weight] = []
+    seen: set[int] = set()
+    for module_name, module in in_order:
+        for attribute in layouts(module):
+            name = f"{module_name}.{attribute}" if module_name else attribute
+            parameter = _real_parameter(module, attribute, name)
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                weights.append(Weight(name, module, attribute))
+    if not weights:
+        raise GossamerError(
+            f"`{type(model).__name__}` has no weight layers (linear, convolution, embedding, recurrent, attention). "
+            "Pass the model that holds them."
+        )
+    return tuple(weights)
+
+
+def _weight_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    inside_attention: set[nn.Module] = set()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            inside_attention.add(module.out_proj)  # its weight is one of the attention's own
+        if layouts(module) and module not in inside_attention:
+            yield name, module
+
+
+def _real_parameter(module: nn.Module, attribute: str, name: str) -> Tensor:
+    owner = module.get_submodule(attribute.rpartition(".")[0])
+    parameter = owner._parameters.get(attribute.rpartition(".")[2])
+    if parameter is None:
+        raise GossamerError(
+            f"`{name}` is computed by a parametrization and is no parameter, so it cannot become exactly zero. "
+            "Remove the parametrization first (`torch.nn.utils.parametrize.remove_parametrizations`)."
+        )
+    if isinstance(parameter, nn.parameter.UninitializedParameter):
+        raise GossamerError(f"`{name}` is not initialised yet. Run the model once on an example first.")
+    if not parameter.is_floating_point():
+        raise GossamerError(f"`{name}` has dtype {parameter.dtype}; only real floating-point weights are supported.")
+    return parameter
+
+
+class _LayerTracer(fx.Tracer):
+    """A symbolic tracer that steps over weight layers as wholes."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return bool(layouts(m)) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _symbolic_order(model: nn.Module) -> list[nn.Module]:
+    if layouts(model):
+        return [model]
+    with _attributes_restored(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            graph = _LayerTracer().trace(model)
+        except Exception:  # whatever a user's forward raises on symbolic values
+            return []
+    return [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
+
+
+@contextmanager
+def _attributes_restored(model: nn.Module) -> Iterator[None]:
+    """Undo what a traced `forward` may have left on the modules, such as a symbolic value kept as `self.last`."""
+    before: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = [
+        (module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()
+    ]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in before:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)

@@ -1,0 +1,149 @@
+"""How much of a network is left: weights, units, multiply-adds, layer by layer.
+
+Zero means == 0.0. Weights are counted without biases. For each weight of a model, with n multiply-adds on the example:
+
+    units         its output units; alive where any ingoing weight is not zero
+    macs          n: every weight, zero or not
+    macs_nonzero  n * (non-zero weights / weights)
+    macs_compact  n * (what is left of the weight when its empty rows and columns are removed / weights): output units
+                  that receive nothing and input units that are not read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from gossamer.errors import GossamerError
+from gossamer.layers import Convention, Example, Weight, find_weights, multiply_adds, original_module
+
+__all__ = ["LayerMeasurement", "Measurement", "measure"]
+
+
+@dataclass(frozen=True)
+class LayerMeasurement:
+    """The counts of one weight."""
+
+    name: str
+    weights: int
+    nonzeros: int
+    units: int
+    units_alive: int
+    macs: int
+    macs_nonzero: int
+    macs_compact: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The counts of every weight of a model, in order of execution, and in total. Prints as a table."""
+
+    layers: tuple[LayerMeasurement, ...]
+    convention: Convention = "true"
+
+    @property
+    def total(self) -> LayerMeasurement:
+        """All layers together."""
+        counts = [asdict(layer) for layer in self.layers]
+        return LayerMeasurement("total", **{key: sum(c[key] for c in counts) for key in counts[0] if key != "name"})
+
+    @property
+    def params_kept(self) -> float:
+        """Non-zero weights over all weights."""
+        return _ratio(self.total.nonzeros, self.total.weights)
+
+    @property
+    def flops_kept(self) -> float:
+        """Multiply-adds with non-zero weights over all multiply-adds."""
+        return _ratio(self.total.macs_nonzero, self.total.macs)
+
+    @property
+    def flops_kept_compact(self) -> float:
+        """Multiply-adds left when dead units are removed and what remains is computed dense, over all."""
+        return _ratio(self.total.macs_compact, self.total.macs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, for JSON."""
+        return {
+            "params_kept": self.params_kept,
+            "flops_kept": self.flops_kept,
+            "flops_kept_compact": self.flops_kept_compact,
+            "convention": self.convention,
+            "layers": [asdict(layer) for layer in self.layers],
+            "total": asdict(self.total),
+        }
+
+    def __str__(self) -> str:
+        header = ("layer", "weights", "non-zero", "kept", "units alive", "multiply-adds", "non-zero", "after removal")
+        rows = [header, *(_row(layer) for layer in (*self.layers, self.total))]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        lines = ["  ".join(_align(row, widths)) for row in rows]
+        rule = "-" * len(lines[0])
+        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+
+
+@torch.no_grad()
+def measure(model: nn.Module, example: Example, *, convention: Convention = "true") -> Measurement:
+    """Count what is left of a model.
+
+    Args:
+        model: any module with weight layers; it is run once, in evaluation mode.
+        example: an input (a tensor, a tuple of arguments, a dict of keyword arguments). Multiply-adds are those of
+            this input: pass a single sample for counts per sample.
+        convention: "true" counts at the sizes that are really computed. "cges" costs padded convolutions as if they
+            had no padding, like the published code that the paper's FLOP column stems from; for comparison with the
+            paper only.
+    """
+    if convention not in get_args(Convention):
+        raise GossamerError(f"`convention` must be one of {', '.join(get_args(Convention))}; received {convention!r}.")
+    model = original_module(model)
+    macs = multiply_adds(model, example, convention)
+    weights = find_weights(model, example)
+    return Measurement(tuple(_measure(weight, macs.get(weight.parameter, 0)) for weight in weights), convention)
+
+
+def _measure(weight: Weight, macs: int) -> LayerMeasurement:
+    parameter, layout = weight.parameter.detach(), weight.layout
+    present = parameter != 0
+    outputs, inputs = (layout.as_groups(present, groups).any(dim=-1) for groups in ("outputs", "inputs"))
+    blocks = layout.sizes[0] if layout.axes[0] == "block" else 1
+    # A grouped convolution connects the outputs of a block with the inputs of the same block only.
+    pairs = int((outputs.reshape(blocks, -1).sum(-1) * inputs.reshape(blocks, -1).sum(-1)).sum())
+    size, all_pairs = parameter.numel(), max(len(outputs) * len(inputs) // blocks, 1)
+    nonzeros = int(present.sum())
+    return LayerMeasurement(
+        name=weight.name,
+        weights=size,
+        nonzeros=nonzeros,
+        units=len(outputs),
+        units_alive=int(outputs.sum()),
+        macs=macs,
+        macs_nonzero=macs * nonzeros // max(size, 1),
+        macs_compact=macs * pairs // all_pairs,
+    )
+
+
+def _row(layer: LayerMeasurement) -> tuple[str, ...]:
+    return (
+        layer.name,
+        f"{layer.weights:,}",
+        f"{layer.nonzeros:,}",
+        f"{_ratio(layer.nonzeros, layer.weights):.2%}",
+        f"{layer.units_alive:,} of {layer.units:,}",
+        f"{layer.macs:,}",
+        f"{layer.macs_nonzero:,}",
+        f"{layer.macs_compact:,}",
+    )
+
+
+def _align(row: Iterable[str], widths: list[int]) -> Iterable[str]:
+    name, *numbers = row
+    return [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))]
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0

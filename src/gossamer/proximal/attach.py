@@ -1,0 +1,85 @@
+"""`attach`: from now on every `optimizer.step()` ends in the proximal step."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+from weakref import WeakKeyDictionary
+
+from torch.optim import Optimizer
+
+from gossamer.errors import GossamerError
+from gossamer.proximal.handle import ProximalStep
+from gossamer.proximal.schedules import Schedule, constant
+from gossamer.proximal.steps import has_diagonal
+from gossamer.regularizers import Regularizer
+
+__all__ = ["Metric", "attach", "attached"]
+
+Metric = Literal["euclidean", "adaptive"]
+
+# By optimizer, weakly: the handles hold no optimizer, so they go when it goes.
+_handles: WeakKeyDictionary[Optimizer, list[ProximalStep]] = WeakKeyDictionary()
+
+
+def attach(
+    optimizer: Optimizer, regularizer: Regularizer, *, metric: Metric = "euclidean", schedule: Schedule = constant
+) -> ProximalStep:
+    """Minimise loss + strength * Omega: each `optimizer.step()` is followed by the regularizer's proximal step.
+
+    The optimizer, its schedulers, GradScaler, checkpoints and the training loop stay as they are. The size of the
+    proximal step follows the current learning rate, momentum and dampening of each parameter group, so one strength
+    means one objective under every optimizer. Parameters without a gradient are not stepped by the optimizer, nor here.
+
+    Args:
+        optimizer: any `torch.optim.Optimizer` that trains the regularizer's weights.
+        regularizer: from `gossamer.integrated_tl1` and its siblings.
+        metric: "euclidean", the paper's way, takes one step size for all weights of a parameter group. "adaptive" takes
+            the proximal step in the diagonal metric of Adam, AdamW, RMSprop or Adagrad, so that their rescaling of
+            the gradient rescales the penalty too.
+        schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
+
+    Returns:
+        A handle: `hold()` ends the penalty and keeps the zeros, `remove()` detaches.
+    """
+    if metric not in get_args(Metric):
+        raise GossamerError(f"`metric` must be one of {', '.join(get_args(Metric))}; received {metric!r}.")
+    if metric == "adaptive" and not has_diagonal(optimizer):
+        raise GossamerError(
+            "`metric='adaptive'` knows the metrics of Adam, AdamW, RMSprop and Adagrad; "
+            f"received {type(optimizer).__name__}. Use metric='euclidean'."
+        )
+    others = _handles.setdefault(optimizer, [])
+    _require_owned(optimizer, regularizer)
+    _require_new(others, regularizer)
+    handle = ProximalStep(regularizer, adaptive=metric == "adaptive", schedule=schedule)
+    handle.connect(optimizer, others)
+    return handle
+
+
+def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:
+    """The proximal steps that are attached to an optimizer now."""
+    return tuple(_handles.get(optimizer, ()))
+
+
+def _require_owned(optimizer: Optimizer, regularizer: Regularizer) -> None:
+    owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    missing = [
+        rule.name
+        for rule in regularizer.rules
+        if rule.weight.parameter.requires_grad and id(rule.weight.parameter) not in owned
+    ]
+    if missing:
+        raise GossamerError(
+            f"The optimizer does not train {', '.join(missing)}. Give it these parameters, or attach "
+            "`regularizer.owned_by(optimizer)`, the part of the regularizer that this optimizer trains."
+        )
+
+
+def _require_new(others: list[ProximalStep], regularizer: Regularizer) -> None:
+    taken = {id(rule.weight.parameter) for other in others for rule in other.regularizer.rules}
+    twice = [rule.name for rule in regularizer.rules if id(rule.weight.parameter) in taken]
+    if twice:
+        raise GossamerError(
+            f"{', '.join(twice)} already has a regularizer attached to this optimizer. Call `remove()` on that "
+            "handle first, or choose other layers by `only` and `skip`."
+        )

@@ -1,0 +1,182 @@
+"""The regularizers by name: integrated transformed l1, its parts, and the baselines it is compared with.
+
+All take the model, the strength (lambda), what is their own, and the options of `LayerOptions`. Biases and
+normalisation layers are left alone; tied weights count once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Unpack
+
+from torch import nn
+
+from gossamer.errors import GossamerError
+from gossamer.layers import Groups, Weight, require_groups
+from gossamer.penalties import L1, L2, Exclusive, Group, TransformedL1
+from gossamer.regularizers.regularizer import Regularizer, Rule, Term
+from gossamer.regularizers.selection import LayerOptions, select
+
+__all__ = [
+    "combined_group_exclusive",
+    "group_lasso",
+    "group_transformed_l1",
+    "integrated_tl1",
+    "l1",
+    "l2",
+    "sparse_group_lasso",
+    "transformed_l1",
+]
+
+
+def integrated_tl1(
+    model: nn.Module,
+    strength: float,
+    *,
+    a: float = 1.0,
+    s: float = 0.1,
+    groups: Groups = "outputs",
+    scale_by_size: bool = False,
+    **layers: Unpack[LayerOptions],
+) -> Regularizer:
+    """Omega(W_l) = mu_l Tl1(W_l) + (1 - mu_l) sum_g ||W_l,g||_2: the paper's regularizer.
+
+    mu_l = s + (1 - 2s)(l - 1)/(L - 1) over the L chosen weights in order of execution, so groups lead in the lower
+    layers and single connections in the upper ones; 1/2 where L = 1. `scale_by_size` weights each group norm by the
+    square root of the group's size.
+    """
+    norm = Group(L1())
+    transformed = TransformedL1(a)
+    require_groups(groups)
+
+    def terms(weight: Weight, mu: float) -> tuple[Term, ...]:
+        size = _size_factor(weight, groups, scale_by_size)
+        return Term(transformed, mu), Term(norm, (1 - mu) * size, groups)
+
+    return _balanced(model, strength, s, terms, layers)
+
+
+def combined_group_exclusive(
+    model: nn.Module,
+    strength: float,
+    *,
+    s: float = 0.2,
+    groups: Groups = "taps",
+    exact: bool = True,
+    **layers: Unpack[LayerOptions],
+) -> Regularizer:
+    """Omega(W_l) = (1 - mu_l) sum_g ||W_l,g||_2 + mu_l/2 sum_g ||W_l,g||_1^2, mu_l as in `integrated_tl1` (CGES).
+
+    Yoon and Hwang (2017). Their groups are outgoing weights: of an input unit, or of a tap of a convolution.
+    `exact=False` takes the exclusive step of their published code, which shrinks more than the minimiser.
+    """
+    norm, exclusive = Group(L1()), Exclusive(exact)
+    require_groups(groups)
+
+    def terms(weight: Weight, mu: float) -> tuple[Term, ...]:
+        del weight
+        return Term(norm, 1 - mu, groups), Term(exclusive, mu, groups)
+
+    return _balanced(model, strength, s, terms, layers)
+
+
+def sparse_group_lasso(
+    model: nn.Module,
+    strength: float,
+    *,
+    groups: Groups = "taps",
+    scale_by_size: bool = True,
+    **layers: Unpack[LayerOptions],
+) -> Regularizer:
+    """Omega(W) = sum_ij |w_ij| + sum_g sqrt(size of g) ||W_g||_2 (SGL), by default on groups of outgoing weights.
+
+    Scardapane et al. (2017). Its two proximal steps in succession are the proximal operator of the sum.
+    """
+    absolute, norm = L1(), Group(L1())
+    require_groups(groups)
+
+    def terms(weight: Weight) -> tuple[Term, ...]:
+        return Term(absolute, 1.0), Term(norm, _size_factor(weight, groups, scale_by_size), groups)
+
+    return _alike(model, strength, terms, layers)
+
+
+def group_lasso(
+    model: nn.Module,
+    strength: float,
+    *,
+    groups: Groups = "outputs",
+    scale_by_size: bool = True,
+    **layers: Unpack[LayerOptions],
+) -> Regularizer:
+    """Omega(W) = sum_g sqrt(size of g) ||W_g||_2; without the root of the size by `scale_by_size=False`."""
+    norm = Group(L1())
+    require_groups(groups)
+    return _alike(
+        model, strength, lambda weight: (Term(norm, _size_factor(weight, groups, scale_by_size), groups),), layers
+    )
+
+
+def group_transformed_l1(
+    model: nn.Module,
+    strength: float,
+    *,
+    a: float = 1.0,
+    groups: Groups = "outputs",
+    scale_by_size: bool = False,
+    **layers: Unpack[LayerOptions],
+) -> Regularizer:
+    """Omega(W) = sum_g rho_a(||W_g||_2): transformed l1 on the norms of groups, the paper's future work."""
+    transformed = Group(TransformedL1(a))
+    require_groups(groups)
+    return _alike(
+        model,
+        strength,
+        lambda weight: (Term(transformed, _size_factor(weight, groups, scale_by_size), groups),),
+        layers,
+    )
+
+
+def transformed_l1(model: nn.Module, strength: float, *, a: float = 1.0, **layers: Unpack[LayerOptions]) -> Regularizer:
+    """Omega(W) = sum_ij (a + 1)|w_ij| / (a + |w_ij|)."""
+    penalty = TransformedL1(a)
+    return _alike(model, strength, lambda weight: (Term(penalty, 1.0),), layers)
+
+
+def l1(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+    """Omega(W) = sum_ij |w_ij|."""
+    return _alike(model, strength, lambda weight: (Term(L1(), 1.0),), layers)
+
+
+def l2(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+    """Omega(W) = 1/2 sum_ij w_ij^2, as a proximal step: it shrinks and zeroes nothing."""
+    return _alike(model, strength, lambda weight: (Term(L2(), 1.0),), layers)
+
+
+def _alike(
+    model: nn.Module, strength: float, terms: Callable[[Weight], tuple[Term, ...]], options: LayerOptions
+) -> Regularizer:
+    chosen = select(model, strength, options)
+    return Regularizer(strength, tuple(Rule(weight, terms(weight), scale) for weight, scale in chosen))
+
+
+def _balanced(
+    model: nn.Module,
+    strength: float,
+    s: float,
+    terms: Callable[[Weight, float], tuple[Term, ...]],
+    options: LayerOptions,
+) -> Regularizer:
+    if not 0 <= s <= 0.5:
+        raise GossamerError(f"`s` must be between 0 and 1/2; received {s!r}.")
+    chosen = select(model, strength, options)
+    last = len(chosen) - 1
+    balance = [s + (1 - 2 * s) * index / last if last else 0.5 for index in range(len(chosen))]
+    rules = [Rule(weight, terms(weight, mu), scale) for (weight, scale), mu in zip(chosen, balance, strict=True)]
+    return Regularizer(strength, tuple(rules))
+
+
+def _size_factor(weight: Weight, groups: Groups, scale_by_size: bool) -> float:
+    # A number, not a function of the weight: when units are removed during training, the objective must stay.
+    return math.sqrt(weight.layout.group_size(groups)) if scale_by_size else 1.0

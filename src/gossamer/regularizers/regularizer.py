@@ -1,0 +1,107 @@
+"""A regularizer: which weight gets which penalties, with which strength, seen as which groups.
+
+objective = loss + strength * Omega,   Omega = sum over weights of scale * sum over terms of coefficient * penalty
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gossamer.errors import GossamerError
+from gossamer.layers import Groups, Layout, Weight
+from gossamer.penalties import Penalty
+
+__all__ = ["Regularizer", "Rule", "Term"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """coefficient * penalty, on single weights or, with `groups`, on the weight seen as (groups, group size)."""
+
+    penalty: Penalty
+    coefficient: float
+    groups: Groups | None = None
+
+    def value(self, weight: Tensor, layout: Layout) -> Tensor:
+        """coefficient * penalty of the weight as it is now."""
+        seen = weight if self.groups is None else layout.as_groups(weight, self.groups)
+        return self.coefficient * self.penalty.value(seen)
+
+    def prox(self, weight: Tensor, step: Tensor, layout: Layout) -> Tensor:
+        """The proximal step of the term; `step` is one number, or one for each weight (the metric of an optimizer)."""
+        step = self.coefficient * step
+        if self.groups is None:
+            return self.penalty.kernel(weight, step)
+        seen_step = step if step.dim() == 0 else layout.as_groups(step, self.groups)
+        grouped = self.penalty.kernel(layout.as_groups(weight, self.groups), seen_step)
+        return layout.from_groups(grouped, self.groups, weight.shape)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The terms of one weight, in the order in which their proximal steps are taken."""
+
+    weight: Weight
+    terms: tuple[Term, ...]
+    scale: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The weight's name in the model."""
+        return self.weight.name
+
+    def value(self) -> Tensor:
+        """scale * sum of the terms."""
+        parameter = self.weight.parameter.detach()
+        layout = self.weight.layout
+        return self.scale * torch.stack([term.value(parameter, layout) for term in self.terms]).sum()
+
+    def prox(self, weight: Tensor, step: Tensor) -> Tensor:
+        """One term after the other, as Algorithm 1 of the paper does.
+
+        For l1 with groups this composition is the proximal operator of the sum; for transformed l1 with groups it
+        is the paper's step, and not the operator of the sum.
+        """
+        layout, step = self.weight.layout, self.scale * step
+        for term in self.terms:
+            weight = term.prox(weight, step, layout)
+        return weight
+
+
+@dataclass(frozen=True)
+class Regularizer:
+    """strength * Omega on the weights of a model; made by `integrated_tl1` and its siblings."""
+
+    strength: float
+    rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.strength) and self.strength >= 0):
+            raise GossamerError(f"`strength` must be finite and not negative; received {self.strength!r}.")
+        if not self.rules:
+            raise GossamerError("No weight is left to regularize. Choose other layers by `only` and `skip`.")
+
+    def value(self) -> Tensor:
+        """Omega of the weights as they are now, without the strength: objective = loss + strength * value()."""
+        return torch.stack([rule.value().to("cpu", torch.float64) for rule in self.rules]).sum()
+
+    def owned_by(self, optimizer: Optimizer) -> Regularizer:
+        """The part of this regularizer whose weights the optimizer trains, for models with several optimizers."""
+        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        return replace(self, rules=tuple(rule for rule in self.rules if id(rule.weight.parameter) in owned))
+
+    def __str__(self) -> str:
+        width = max(len(rule.name) for rule in self.rules)
+        lines = [f"strength {self.strength:g}"]
+        for rule in self.rules:
+            terms = " + ".join(
+                f"{rule.scale * term.coefficient:.4g} {term.penalty}" + (f" of {term.groups}" if term.groups else "")
+                for term in rule.terms
+            )
+            lines.append(f"  {rule.name:<{width}}  {terms}")
+        return "\n".join(lines)
