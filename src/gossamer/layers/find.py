@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,7 @@ def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weig
     """
     model = original_module(model)
     modules = dict(_weight_modules(model))
-    called = call_order(model, example) if example is not None else _symbolic_order(model)
+    called = call_order(model, example) if example is not None else _symbolic_order(model, modules.values())
     position = {module: index for index, module in reversed(list(enumerate(called)))}
     in_order = sorted(modules.items(), key=lambda item: position.get(item[1], len(called)))
 
@@ -74,6 +74,8 @@ def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weig
 def _weight_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     inside_attention: set[nn.Module] = set()
     for name, module in model.named_modules():
+        if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+            raise GossamerError(f"The layer `{name}` is not initialised yet. Run the model once on an example first.")
         if isinstance(module, nn.MultiheadAttention):
             inside_attention.add(module.out_proj)  # its weight is one of the attention's own
         if layouts(module) and module not in inside_attention:
@@ -88,27 +90,27 @@ def _real_parameter(module: nn.Module, attribute: str, name: str) -> Tensor:
             f"`{name}` is computed by a parametrization and is no parameter, so it cannot become exactly zero. "
             "Remove the parametrization first (`torch.nn.utils.parametrize.remove_parametrizations`)."
         )
-    if isinstance(parameter, nn.parameter.UninitializedParameter):
-        raise GossamerError(f"`{name}` is not initialised yet. Run the model once on an example first.")
     if not parameter.is_floating_point():
         raise GossamerError(f"`{name}` has dtype {parameter.dtype}; only real floating-point weights are supported.")
     return parameter
 
 
 class _LayerTracer(fx.Tracer):
-    """A symbolic tracer that steps over weight layers as wholes."""
+    """A symbolic tracer that takes weight layers as wholes."""
+
+    def __init__(self, weight_layers: Collection[nn.Module]) -> None:
+        super().__init__()
+        self._weight_layers = weight_layers
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return bool(layouts(m)) or super().is_leaf_module(m, module_qualified_name)
+        return m in self._weight_layers or super().is_leaf_module(m, module_qualified_name)
 
 
-def _symbolic_order(model: nn.Module) -> list[nn.Module]:
-    if layouts(model):
-        return [model]
+def _symbolic_order(model: nn.Module, weight_layers: Collection[nn.Module]) -> list[nn.Module]:
     with _attributes_restored(model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            graph = _LayerTracer().trace(model)
+            graph = _LayerTracer(weight_layers).trace(model)
         except Exception:  # whatever a user's forward raises on symbolic values
             return []
     return [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
