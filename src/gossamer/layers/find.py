@@ -74,7 +74,7 @@ def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weig
 def _weight_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     inside_attention: set[nn.Module] = set()
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():
+        if any(isinstance(own, nn.parameter.UninitializedParameter) for own in module._parameters.values()):
             raise GossamerError(f"The layer `{name}` is not initialised yet. Run the model once on an example first.")
         if isinstance(module, nn.MultiheadAttention):
             inside_attention.add(module.out_proj)  # its weight is one of the attention's own

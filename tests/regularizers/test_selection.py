@@ -1,0 +1,89 @@
+import pytest
+import torch
+from torch import nn
+
+import gossamer
+from gossamer import GossamerError
+from gossamer.layers import multiply_adds
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 8, 3))
+        self.fc = nn.Linear(8 * 16, 3)
+
+    def forward(self, x):
+        return self.fc(self.features(x).flatten(1))
+
+
+EXAMPLE = torch.zeros(1, 1, 8, 8)
+
+
+def names(regularizer):
+    return [rule.name for rule in regularizer.rules]
+
+
+def test_by_name_and_by_module():
+    model = Net()
+    assert names(gossamer.l1(model, 1.0, only=["fc"])) == ["fc.weight"]
+    assert names(gossamer.l1(model, 1.0, only="features")) == ["features.0.weight", "features.2.weight"]
+    assert names(gossamer.l1(model, 1.0, only=[model.features, "fc.weight"])) == names(gossamer.l1(model, 1.0))
+    assert names(gossamer.l1(model, 1.0, skip=[model.fc])) == ["features.0.weight", "features.2.weight"]
+    assert names(gossamer.l1(model, 1.0, skip=["features.0"])) == ["features.2.weight", "fc.weight"]
+    assert names(gossamer.l1(torch.compile(model), 1.0, only="fc")) == ["fc.weight"]
+
+
+def test_the_balance_is_over_the_chosen_layers():
+    regularizer = gossamer.integrated_tl1(Net(), 1.0, s=0.1, skip=["fc"])
+    assert [rule.terms[0].coefficient for rule in regularizer.rules] == pytest.approx([0.1, 0.9])
+
+
+def test_a_strength_for_one_layer():
+    model = Net()
+    regularizer = gossamer.l1(model, 1e-2, strengths={"fc": 3e-2, "features.0": 0.0})
+    assert [rule.scale for rule in regularizer.rules] == pytest.approx([0.0, 1.0, 3.0])
+
+
+def test_cost_aware_strength():
+    model = Net()
+    regularizer = gossamer.l1(model, 1.0, cost_exponent=0.5, example=EXAMPLE)
+    sizes = [rule.weight.parameter.numel() for rule in regularizer.rules]
+    scales = [rule.scale for rule in regularizer.rules]
+    macs = multiply_adds(model, EXAMPLE)
+    per_weight = [macs[rule.weight.parameter] / size for rule, size in zip(regularizer.rules, sizes, strict=True)]
+    assert sum(n * scale for n, scale in zip(sizes, scales, strict=True)) == pytest.approx(sum(sizes))
+    assert scales[0] / scales[2] == pytest.approx((per_weight[0] / per_weight[2]) ** 0.5)
+    assert [rule.scale for rule in gossamer.l1(model, 1.0, example=EXAMPLE).rules] == [1.0, 1.0, 1.0]
+
+
+def test_bad_choices():
+    model = Net()
+    for option in ({"only": ["fc9"]}, {"skip": ["feature"]}, {"strengths": {"fc9": 1.0}}):
+        with pytest.raises(GossamerError, match=r"holds no weight of `Net`.*fc\.weight"):
+            gossamer.l1(model, 1.0, **option)
+    with pytest.raises(GossamerError, match="a module of type Linear"):
+        gossamer.l1(model, 1.0, only=[nn.Linear(2, 2)])
+    with pytest.raises(GossamerError, match="No weight is left"):
+        gossamer.l1(model, 1.0, skip=["features", "fc"])
+    with pytest.raises(GossamerError, match="needs an `example`"):
+        gossamer.l1(model, 1.0, cost_exponent=0.5)
+    with pytest.raises(GossamerError, match="cost_exponent"):
+        gossamer.l1(model, 1.0, cost_exponent=-1, example=EXAMPLE)
+    with pytest.raises(GossamerError, match="strengths"):
+        gossamer.l1(model, 1.0, strengths={"fc": -1.0})
+    with pytest.raises(GossamerError, match="positive common"):
+        gossamer.l1(model, 0.0, strengths={"fc": 1.0})
+
+
+def test_owned_by():
+    model = Net()
+    regularizer = gossamer.l1(model, 1.0)
+    optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.1)
+    assert names(regularizer.owned_by(optimizer)) == ["fc.weight"]
+
+
+def test_it_prints_what_it_does():
+    text = str(gossamer.integrated_tl1(Net(), 1e-3, a=0.5))
+    assert "fc.weight" in text
+    assert "0.9 TransformedL1(a=0.5) + 0.1 Group" in text
