@@ -1,0 +1,160 @@
+"""The file: tensors in the safetensors format, with the manifest in its header."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from gossamer.errors import GossamerError
+from gossamer.store.manifest import Manifest
+from gossamer.store.sparse import decode
+
+__all__ = ["Archive", "checksum", "open_archive", "read_manifest", "write_archive"]
+
+_MANIFEST = "gossamer"
+_MANIFEST_CHECKSUM = "gossamer-crc32"
+
+# Far more than any network needs; parsed JSON takes many times its length in memory.
+_LARGEST_HEADER = 16 * 2**20
+
+# What safetensors and torch raise on a header that contradicts itself.
+_UNREADABLE = (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError)
+
+
+def checksum(parts: tuple[Tensor, ...]) -> int:
+    """CRC-32 over the bytes of `parts`: finds damage, and proves nothing about who wrote the file."""
+    total = 0
+    for part in parts:
+        if part.numel() == 0:
+            continue  # no bytes, and torch does not always give it a layout that can be seen as bytes
+        total = zlib.crc32(part.contiguous().reshape(-1).view(torch.uint8).numpy().data, total)
+    return total
+
+
+def write_archive(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) -> None:
+    """Write `manifest` and the `stored` parts to `path`."""
+    text = manifest.to_json()
+    if len(text) > _LARGEST_HEADER // 2:
+        raise GossamerError(
+            f"the description of the network has {len(text)} characters, and a file holds {_LARGEST_HEADER // 2}. "
+            "Give a shorter `provenance`."
+        )
+    header = {_MANIFEST: text, _MANIFEST_CHECKSUM: str(zlib.crc32(text.encode()))}
+    path.write_bytes(safetensors.torch.save(_in_own_memory(stored), header))
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An open file whose manifest fits its list of tensors."""
+
+    manifest: Manifest
+    nbytes: int
+    handle: Any
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor `name`, in memory of its own, checked against the manifest."""
+        record = self.manifest.tensors[name]
+        try:
+            parts = tuple(self.handle.get_tensor(name + part) for part in record.encoding.parts)
+            if checksum(parts) != record.checksum:
+                raise GossamerError("its bytes do not match their checksum")
+            # Any byte but 0 and 1 in a tensor of truth values is undefined behaviour for torch.
+            if any(part.dtype is torch.bool and bool((part.view(torch.uint8) > 1).any()) for part in parts):
+                raise GossamerError("it has truth values other than 0 and 1")
+            return decode(record.encoding, parts, record.shape, record.dtype)
+        except _UNREADABLE as error:
+            raise _damaged(f"the tensor {name!r}", error) from error
+
+
+@contextmanager
+def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
+    """Open the file at `path`; every error inside the block then says which file it is about."""
+    try:
+        nbytes = _check_file(path)
+        with _open_safetensors(path) as handle:
+            manifest = _manifest(handle)
+            expected = {name + part for name, record in manifest.tensors.items() for part in record.encoding.parts}
+            if set(handle.keys()) != expected:
+                differing = sorted(expected.symmetric_difference(handle.keys()))
+                raise _damaged("the list of tensors", f"file and manifest differ in {differing[0]!r:.80}")
+            yield Archive(manifest, nbytes, handle)
+    except GossamerError as error:
+        raise GossamerError(f"cannot load {os.fspath(path)!r}: {error}") from error
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """What the file at `path` says about itself: versions, modules, shapes, provenance; no tensor is read."""
+    with open_archive(path) as archive:
+        return archive.manifest
+
+
+def _check_file(path: str | os.PathLike[str]) -> int:
+    """The size of the file in bytes, if it is a plain file with a header of a sane length."""
+    try:
+        # Opening a pipe or a device could wait for ever, or never end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise GossamerError("it is not a plain file. Give the path of a file that gossamer saved.")
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            nbytes = os.fstat(file.fileno()).st_size
+    except (OSError, ValueError) as error:
+        if isinstance(error, GossamerError):
+            raise
+        raise GossamerError(f"{error}. Give the path of a file that gossamer saved.") from error
+    if nbytes < 8 or length > min(nbytes - 8, _LARGEST_HEADER):
+        raise _damaged("the header", f"it claims {length} bytes in a file of {nbytes}")
+    return nbytes
+
+
+@contextmanager
+def _open_safetensors(path: str | os.PathLike[str]) -> Iterator[Any]:
+    try:
+        opened = safetensors.safe_open(os.fspath(path), framework="pt")
+    except _UNREADABLE as error:
+        raise _damaged("the header", error) from error
+    with opened as handle:
+        yield handle
+
+
+def _manifest(handle: Any) -> Manifest:
+    header = handle.metadata() or {}
+    text = header.get(_MANIFEST)
+    if text is None:
+        raise GossamerError(
+            "it is a safetensors file without a manifest of gossamer. "
+            "Load its tensors with safetensors.torch.load_file, or give a file that gossamer.save wrote."
+        )
+    if header.get(_MANIFEST_CHECKSUM) != str(zlib.crc32(text.encode())):
+        raise _damaged("the manifest", "it does not match its checksum")
+    try:
+        return Manifest.from_json(text)
+    except GossamerError as error:
+        raise _damaged("the manifest", error) from error
+
+
+def _in_own_memory(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, copied where two of them look at the same memory: safetensors refuses to write those."""
+    seen: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
+    return separate
+
+
+def _damaged(what: str, reason: object) -> GossamerError:
+    return GossamerError(
+        f"{what} cannot be used: {reason}. Get an undamaged copy, or save the network again with this gossamer."
+    )

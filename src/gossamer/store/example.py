@@ -1,0 +1,105 @@
+"""Example inputs: what a user hands over as `example`, as one call of the model in evaluation mode."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from gossamer.errors import GossamerError
+
+__all__ = ["Call", "Example", "call_with", "disagreement", "evaluating"]
+
+Example: TypeAlias = Tensor | tuple[Any, ...] | Mapping[str, Any]
+
+# Largest difference that counts as rounding, relative to the largest output. Other types must agree exactly.
+_ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call of a model: positional ones, or keyword ones in the order of its signature."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors among the arguments, in the order in which an exported graph takes them."""
+        return _tensors((self.args, self.kwargs))
+
+    def run(self, model: nn.Module) -> list[Tensor]:
+        """The tensors that `model` returns, however nested."""
+        try:
+            return _tensors(model(*self.args, **self.kwargs))
+        except Exception as error:
+            raise GossamerError(
+                f"the model fails on `example`: {error}. Give an example that the model takes."
+            ) from error
+
+
+def call_with(model: nn.Module, example: Example) -> Call:
+    """`example` as a call of `model`; an error when it does not fit the signature."""
+    if not isinstance(model, nn.Module):
+        raise GossamerError(f"`model` is a {type(model).__name__}. Give a torch.nn.Module.")
+    if isinstance(example, Tensor):
+        call = Call((example,), {})
+    elif isinstance(example, tuple):
+        call = Call(example, {})
+    elif isinstance(example, Mapping):
+        call = Call((), dict(example))
+    else:
+        raise GossamerError(
+            f"`example` is a {type(example).__name__}. Give a tensor, a tuple of positional arguments, "
+            "or a dictionary of keyword arguments."
+        )
+    try:
+        order = list(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
+    except TypeError as error:
+        raise GossamerError(f"`example` does not fit {type(model).__name__}.forward: {error}.") from error
+    if not call.tensors():
+        raise GossamerError("`example` contains no tensor. Give inputs that the model can run on.")
+    named = sorted(call.kwargs, key=lambda name: order.index(name) if name in order else len(order))
+    return Call(call.args, {name: call.kwargs[name] for name in named})
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """`model` in evaluation mode and without gradients; afterwards every module is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def disagreement(outputs: list[Tensor], wanted: list[Tensor]) -> str | None:
+    """In what `outputs` are not `wanted` to rounding; None if they are."""
+    if len(outputs) != len(wanted):
+        return f"there are {len(outputs)} outputs instead of {len(wanted)}"
+    found = (_difference(output, right) for output, right in zip(outputs, wanted, strict=True))
+    return next((f"output {number} {said}" for number, said in enumerate(found) if said), None)
+
+
+def _difference(output: Tensor, wanted: Tensor) -> str | None:
+    if output.shape != wanted.shape or output.dtype is not wanted.dtype:
+        return f"is a {output.dtype} of shape {tuple(output.shape)}, not a {wanted.dtype} of {tuple(wanted.shape)}"
+    if wanted.dtype not in _ROUNDING:
+        return None if output.equal(wanted) else f"differs in {(output != wanted).sum().item()} elements"
+    size = wanted[wanted.isfinite()].abs()
+    allowed = _ROUNDING[wanted.dtype] * (size.max().item() if size.numel() else 0.0)
+    if torch.allclose(output, wanted, rtol=0.0, atol=allowed, equal_nan=True):
+        return None
+    return f"differs by up to {(output.double() - wanted.double()).abs().max().item():.3g}"
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]

@@ -1,0 +1,141 @@
+"""The zeros of a tensor, stored compactly and bit for bit.
+
+A tensor is stored in the smallest of three ways:
+
+- dense: as it is;
+- mask: the values that are not zero, and one bit per element that says where they are;
+- gaps: the values that are not zero, and for each the number of zeros before it, in a byte. The byte 255 means
+  "255 zeros, and more to come". One last gap runs from the last value to the end of the tensor.
+
+Below about one value in eight the gaps are smaller, above it the mask. "Zero" means that all bits are zero: a
+negative zero is a value like any other, so decoding gives back the very same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gossamer.errors import GossamerError
+
+__all__ = ["Encoded", "Encoding", "decode", "dense", "smallest"]
+
+Bits: TypeAlias = npt.NDArray[np.generic]
+
+
+class Encoding(StrEnum):
+    """How the elements of a tensor are written down."""
+
+    DENSE = "dense"
+    MASK = "mask"
+    GAPS = "gaps"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is appended to the tensor's name to name each stored part.
+
+        A network with a tensor `fc.weight` cannot also have one called `fc.weight.values`, so names never clash.
+        """
+        return ("",) if self is Encoding.DENSE else (".values", f".{self.value}")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A tensor as it is stored: one tensor for each of `encoding.parts`."""
+
+    encoding: Encoding
+    parts: tuple[Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the disk, with the entry that each part needs in the header."""
+        return sum(part.nbytes + _HEADER_ENTRY for part in self.parts)
+
+
+_LONG_GAP = 255
+_HEADER_ENTRY = 80
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def dense(tensor: Tensor) -> Encoded:
+    """`tensor` as it is, off its device and out of the autograd graph."""
+    return Encoded(Encoding.DENSE, (tensor.detach().cpu().contiguous(),))
+
+
+def smallest(tensor: Tensor) -> Encoded:
+    """`tensor` in the way that takes the fewest bytes; tensors that are not of a float type stay dense."""
+    plain = dense(tensor)
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return plain
+    bits = _bits(plain.parts[0])
+    places = np.flatnonzero(bits)
+    values = torch.from_numpy(bits[places]).view(tensor.dtype)
+    candidates = (
+        plain,
+        Encoded(Encoding.MASK, (values, torch.from_numpy(np.packbits(bits != 0)))),
+        Encoded(Encoding.GAPS, (values, torch.from_numpy(_gaps(places, bits.size)))),
+    )
+    return min(candidates, key=lambda encoded: encoded.nbytes)
+
+
+def decode(encoding: Encoding, parts: tuple[Tensor, ...], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The tensor that was encoded, in memory of its own; an error when the parts contradict each other."""
+    if encoding is Encoding.DENSE:
+        (tensor,) = parts
+        if tensor.shape != shape or tensor.dtype is not dtype:
+            raise GossamerError(
+                f"it is a {tensor.dtype} of shape {tuple(tensor.shape)}, not a {dtype} of shape {shape}"
+            )
+        return tensor.clone()
+    values, pattern = parts
+    if values.dtype is not dtype or values.dim() != 1 or pattern.dtype is not torch.uint8 or pattern.dim() != 1:
+        raise GossamerError(f"its values or its {encoding.value} are not lists of {dtype} and of bytes")
+    count = math.prod(shape)
+    places = _PLACES[encoding](pattern.numpy(), count)
+    if len(places) != values.numel():
+        raise GossamerError(f"its {encoding.value} has room for {len(places)} values, and {values.numel()} are stored")
+    stored = _bits(values)
+    bits = np.zeros(count, dtype=stored.dtype)
+    bits[places] = stored
+    return torch.from_numpy(bits).view(dtype).reshape(shape)
+
+
+def _bits(tensor: Tensor) -> Bits:
+    bits: Bits = tensor.reshape(-1).view(_BITS[tensor.itemsize]).numpy()
+    return bits
+
+
+def _gaps(places: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.uint8]:
+    zeros = np.diff(places, prepend=-1, append=count) - 1
+    last_bytes = np.cumsum(zeros // _LONG_GAP + 1) - 1
+    gaps = np.full(last_bytes[-1] + 1, _LONG_GAP, dtype=np.uint8)
+    gaps[last_bytes] = zeros % _LONG_GAP
+    return gaps
+
+
+def _places_from_gaps(gaps: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.intp]:
+    ends = gaps != _LONG_GAP
+    # A byte below 255 also steps over the value that follows its zeros.
+    places: npt.NDArray[np.intp] = (np.cumsum(gaps, dtype=np.intp) + np.cumsum(ends) - 1)[ends]
+    if gaps.size == 0 or not ends[-1] or places[-1] != count:
+        raise GossamerError(f"its gaps do not end at its {count} elements")
+    return places[:-1]
+
+
+def _places_from_mask(mask: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.intp]:
+    if mask.size != -(-count // 8):
+        raise GossamerError(f"its mask has {mask.size} bytes for {count} elements")
+    places = np.flatnonzero(np.unpackbits(mask))
+    if places.size and places[-1] >= count:
+        raise GossamerError(f"its mask marks element {places[-1]} of {count}")
+    return places
+
+
+_PLACES = {Encoding.MASK: _places_from_mask, Encoding.GAPS: _places_from_gaps}
