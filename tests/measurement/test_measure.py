@@ -94,5 +94,5 @@ def test_tied_weights_count_once_and_cost_twice():
 
 
 def test_a_bad_example():
-    with pytest.raises(GossamerError, match="cannot run on the example"):
+    with pytest.raises(GossamerError, match="fails on `example`"):
         gossamer.measure(lenet(), torch.zeros(1, 1, 3, 3))

@@ -118,12 +118,12 @@ def test_model_that_cannot_be_exported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        (torch.randn(2, 4), "the model fails on `example`"),
+        (torch.randn(2, 4), "`Linear` fails on `example`"),
         ((torch.randn(2, 3), torch.randn(2, 3)), "does not fit Linear.forward"),
         ({"x": torch.randn(2, 3)}, "does not fit Linear.forward"),
-        ([torch.randn(2, 3)], "is a list"),
+        ("2x3", "is a str"),
         ((), "does not fit"),
-        (torch.tensor(1.0), "the model fails"),
+        (torch.tensor(1.0), "`Linear` fails on `example`"),
     ],
 )
 def test_example_that_does_not_fit(example: Any, message: str, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers.example import Example, call_order
+from gossamer.example import Example
+from gossamer.layers.cost import call_order
 from gossamer.layers.layout import Layout, layouts
 
 __all__ = ["Weight", "find_weights", "original_module"]

@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Convention, Example, Weight, find_weights, multiply_adds, original_module
+from gossamer.example import Example
+from gossamer.layers import Convention, Weight, find_weights, multiply_adds, original_module
 
 __all__ = ["LayerMeasurement", "Measurement", "measure"]
 

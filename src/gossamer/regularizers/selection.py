@@ -9,7 +9,8 @@ from typing import TypedDict
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Example, Weight, find_weights, multiply_adds, original_module
+from gossamer.example import Example
+from gossamer.layers import Weight, find_weights, multiply_adds, original_module
 
 __all__ = ["LayerOptions", "select"]
 

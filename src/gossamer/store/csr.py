@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.store.example import Call, Example, call_with, disagreement
+from gossamer.example import Call, Example, call_with, disagreement
 
 __all__ = ["CSRLinear", "LinearTiming", "Seconds", "best_seconds", "fastest_linear"]
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
-from gossamer.store.example import Call, Example, call_with, disagreement, evaluating
+from gossamer.example import Call, Example, call_with, disagreement, evaluating
 from gossamer.store.staging import staged
 
 __all__ = ["export_onnx"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,7 +16,8 @@ from gossamer.errors import GossamerError
 
 __all__ = ["Call", "Example", "call_with", "disagreement", "evaluating"]
 
-Example: TypeAlias = Tensor | tuple[Any, ...] | Mapping[str, Any]
+# One tensor, the positional arguments, or the keyword arguments of a call.
+Example: TypeAlias = Tensor | Sequence[Any] | Mapping[str, Any]
 
 # Largest difference that counts as rounding, relative to the largest output. Other types must agree exactly.
 _ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -39,7 +40,8 @@ class Call:
             return _tensors(model(*self.args, **self.kwargs))
         except Exception as error:
             raise GossamerError(
-                f"the model fails on `example`: {error}. Give an example that the model takes."
+                f"`{type(model).__name__}` fails on `example`: {type(error).__name__}: {error}. "
+                "Give an example that the model takes."
             ) from error
 
 
@@ -49,10 +51,10 @@ def call_with(model: nn.Module, example: Example) -> Call:
         raise GossamerError(f"`model` is a {type(model).__name__}. Give a torch.nn.Module.")
     if isinstance(example, Tensor):
         call = Call((example,), {})
-    elif isinstance(example, tuple):
-        call = Call(example, {})
     elif isinstance(example, Mapping):
         call = Call((), dict(example))
+    elif isinstance(example, tuple | list):
+        call = Call(tuple(example), {})
     else:
         raise GossamerError(
             f"`example` is a {type(example).__name__}. Give a tensor, a tuple of positional arguments, "

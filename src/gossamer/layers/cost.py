@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from gossamer.errors import GossamerError
+from gossamer.example import Example, call_with, evaluating
 from gossamer.layers.layout import layouts
 
-__all__ = ["Convention", "Example", "call_order", "multiply_adds"]
-
-# One tensor, the positional arguments, or the keyword arguments of the model.
-Example = Tensor | Sequence[Any] | Mapping[str, Any]
+__all__ = ["Convention", "call_order", "multiply_adds"]
 
 # "true": multiply-adds at the sizes that the network really computes. "cges": those of the published code of combined
 # group and exclusive sparsity, which costs a padded convolution at the output size that it would have without padding.
@@ -52,42 +47,16 @@ def multiply_adds(model: nn.Module, example: Example, convention: Convention = "
 
 def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
     """Run the model on the example in evaluation mode and show every call of a weight layer to the observer."""
+    call = call_with(model, example)
     handles = [
-        module.register_forward_hook(observer, with_kwargs=True, always_call=False)
-        for module in model.modules()
-        if layouts(module)
+        module.register_forward_hook(observer, with_kwargs=True) for module in model.modules() if layouts(module)
     ]
-    args, kwargs = _arguments(example)
     try:
-        with _evaluation_mode(model), torch.no_grad():
-            model(*args, **kwargs)
-    except GossamerError:
-        raise
-    except Exception as error:
-        raise GossamerError(
-            f"The model `{type(model).__name__}` cannot run on the example: {type(error).__name__}: {error}. "
-            "Pass an input as its forward takes it: a tensor, a tuple of arguments, or a dict of keyword arguments."
-        ) from error
+        with evaluating(model):
+            call.run(model)
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    return ((example,), {}) if isinstance(example, Tensor) else (tuple(example), {})
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _call_macs(
