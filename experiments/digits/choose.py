@@ -1,0 +1,61 @@
+"""Choose the strengths on a part of the training images; the test images are never looked at.
+
+    OMP_NUM_THREADS=1 python experiments/digits/choose.py      # writes validation.jsonl, a line as each training ends
+
+Every candidate trains on six splits of the 1,437 training images, 80 % to learn and 20 % to judge, by the recipe of
+`gossamer train digits`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from gossamer.cli.catalogue import SETTINGS, method
+from gossamer.data import digits, hold_out
+from gossamer.networks import build
+from gossamer.training import TrainingConfig, open_run, train
+
+FILE = Path(__file__).with_name("validation.jsonl")
+SPLITS = range(6)
+CANDIDATES = {"none": (0.0,), "integrated-tl1": (5e-4, 1e-3, 2e-3), "l1": (5e-4, 1e-3, 2e-3)}
+
+
+def validate(regularizer: str, strength: float, split: int) -> dict[str, object]:
+    dataset = hold_out(digits(), fraction=0.2, seed=split)
+    known = method(regularizer)
+    settings = {**SETTINGS["digits"], **known.parameters, "strength": strength, "seed": split}
+    config = TrainingConfig(dataset="digits", regularizer=regularizer, **settings)
+    model = build("digits", torch.Generator().manual_seed(split))
+    with TemporaryDirectory() as folder:
+        run = open_run(Path(folder), config)
+        for _ in train(model, dataset, known.build(model, config, dataset.example), config, run):
+            pass
+        result = run.read_result()
+    return {
+        "regularizer": regularizer,
+        "strength": strength,
+        "split": split,
+        "accuracy": result.accuracy,
+        "params_kept": result.params_kept,
+        "flops_kept": result.flops_kept,
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    FILE.write_text("")
+    for regularizer, strengths in CANDIDATES.items():
+        for strength in strengths:
+            lines = [validate(regularizer, strength, split) for split in SPLITS]
+            with FILE.open("a") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+            means = [sum(line[name] for line in lines) / len(lines) for name in ("accuracy", "params_kept")]
+            print(f"{regularizer:15} {strength:7g}  accuracy {means[0]:.4f}  weights kept {means[1]:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

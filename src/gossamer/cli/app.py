@@ -1,0 +1,115 @@
+"""The command's options.
+
+What does the work is imported when a command runs, so that ``--help`` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gossamer.errors import GossamerError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="gossamer",
+    help="Train networks whose weights become exactly zero.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command; what the user can mend is one line on stderr and exit code 2, without a traceback."""
+    try:
+        app()
+    except (GossamerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(version("gossamer"))
+        raise typer.Exit
+
+
+@app.callback()
+def _command(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train networks whose weights become exactly zero."""
+    del show_version  # done by its callback
+
+
+@app.command()
+def train(
+    dataset: Annotated[str, typer.Argument(help="The data set: digits.")],
+    regularizer: Annotated[
+        str | None,
+        typer.Option(
+            help="integrated-tl1, transformed-l1, l1, l2, group-lasso, sparse-group-lasso, combined-group-exclusive, "
+            "group-transformed-l1, or none.",
+            show_default="integrated-tl1",
+        ),
+    ] = None,
+    strength: Annotated[
+        float | None,
+        typer.Option(help="What the penalty is multiplied by.", show_default="1e-3 for integrated-tl1"),
+    ] = None,
+    a: Annotated[float | None, typer.Option("--a", help="Shape of transformed l1, above 0.", show_default="1")] = None,
+    s: Annotated[
+        float | None,
+        typer.Option("--s", help="Least share of either penalty in a layer, 0 to 1/2.", show_default="0.1"),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="The most epochs of a training.", show_default="by data set")
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="End a phase of the training when its objective improves by less from epoch to epoch."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the first weights and the order of the images.", show_default="0")
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the run's files.", show_default="runs/DATASET-TIME")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --run-dir; options left out are the run's own.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete the files of the run in --run-dir first.")
+    ] = False,
+    compare: Annotated[bool, typer.Option(help="Also train the same network without a penalty, and with l1.")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Train the paper's network for a data set so that most of its weights become exactly zero."""
+    from gossamer.cli.train import Request, run_training
+
+    request = Request(
+        dataset=dataset,
+        regularizer=regularizer,
+        strength=strength,
+        a=a,
+        s=s,
+        epochs=epochs,
+        tolerance=tolerance,
+        seed=seed,
+        run_dir=run_dir,
+        resume=resume,
+        overwrite=overwrite,
+        compare=compare,
+        as_json=as_json,
+    )
+    raise typer.Exit(run_training(request))

@@ -1,0 +1,79 @@
+"""What the command's words stand for: regularizers by name, and the settings that go with each data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from gossamer import regularizers
+from gossamer.errors import GossamerError
+from gossamer.regularizers import Regularizer
+from gossamer.training import TrainingConfig
+
+__all__ = ["BASELINES", "METHODS", "SETTINGS", "Method", "method"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A regularizer as the command knows it.
+
+    Attributes:
+        recipe: Makes it for a model; None for training without one.
+        strength: Taken when none is given.
+        parameters: What else it can be given, with what is taken otherwise.
+    """
+
+    recipe: Callable[..., Regularizer] | None
+    strength: float = 1e-3
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def options(self) -> set[str]:
+        """The options of the command that mean something to it."""
+        return set() if self.recipe is None else {"strength", *self.parameters}
+
+    def build(self, model: nn.Module, config: TrainingConfig, example: Tensor) -> Regularizer | None:
+        """Make the regularizer of a configuration for a model."""
+        if self.recipe is None:
+            return None
+        parameters = {name: getattr(config, name) for name in self.parameters}
+        return self.recipe(model, config.strength, example=example, **parameters)
+
+
+METHODS: dict[str, Method] = {
+    "integrated-tl1": Method(regularizers.integrated_tl1, parameters={"a": 1.0, "s": 0.1}),
+    "transformed-l1": Method(regularizers.transformed_l1, parameters={"a": 1.0}),
+    "l1": Method(regularizers.l1),
+    "l2": Method(regularizers.l2),
+    "group-lasso": Method(regularizers.group_lasso),
+    "sparse-group-lasso": Method(regularizers.sparse_group_lasso),
+    "combined-group-exclusive": Method(regularizers.combined_group_exclusive, parameters={"s": 0.1}),
+    "group-transformed-l1": Method(regularizers.group_transformed_l1, parameters={"a": 1.0}),
+    "none": Method(None, strength=0.0),
+}
+
+# How the network of a data set is trained, whatever the regularizer, where nothing else is asked for. Chosen on a part
+# of the training images (experiments/digits).
+SETTINGS: dict[str, dict[str, float]] = {
+    "digits": {
+        "epochs": 100,
+        "batch_size": 128,
+        "learning_rate": 0.1,
+        "hold_learning_rate": 0.01,
+        "momentum": 0.97,
+        "warm_up_fraction": 0.1,
+        "hold_fraction": 0.2,
+    }
+}
+
+# Folder in the run's own, and name of the regularizer, of what a run is compared with.
+BASELINES: dict[str, str] = {"dense": "none", "l1": "l1"}
+
+
+def method(name: str) -> Method:
+    """Return the regularizer of this name."""
+    if name not in METHODS:
+        raise GossamerError(f"Unknown regularizer {name!r}. There is: {', '.join(METHODS)}.")
+    return METHODS[name]

@@ -1,0 +1,167 @@
+"""``gossamer train``: one run, beside it the runs it is compared with, and what is said about them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from gossamer.cli.catalogue import BASELINES, SETTINGS, method
+from gossamer.cli.display import Display
+from gossamer.data import Dataset, load
+from gossamer.errors import GossamerError
+from gossamer.networks import build
+from gossamer.regularizers import Regularizer
+from gossamer.report import summary_figure
+from gossamer.training import RunDirectory, RunResult, TrainingConfig, clear, open_run, train
+
+__all__ = ["Request", "run_training"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options as they were given; None where one was left out."""
+
+    dataset: str
+    regularizer: str | None = None
+    strength: float | None = None
+    a: float | None = None
+    s: float | None = None
+    epochs: int | None = None
+    tolerance: float | None = None
+    seed: int | None = None
+    run_dir: Path | None = None
+    resume: bool = False
+    overwrite: bool = False
+    compare: bool = True
+    as_json: bool = False
+
+    @property
+    def settings(self) -> dict[str, str | float]:
+        """The options that are part of the configuration, those only that were given."""
+        names = ("regularizer", "strength", "a", "s", "epochs", "tolerance", "seed")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network to train: ``folder`` lies in the folder of the main run, and is empty for that run itself."""
+
+    folder: str
+    config: TrainingConfig
+    model: nn.Module
+    regularizer: Regularizer | None
+
+
+def run_training(request: Request) -> int:
+    """Do what was asked for and return the exit code of the command."""
+    # One thread: the networks are small, and sums over another number of threads would differ in their last bits.
+    torch.set_num_threads(1)
+    dataset = load(request.dataset)
+    config = _configuration(request)
+    configs = {"": config, **(_baselines(config) if request.compare else {})}
+    jobs = [_job(folder, config, dataset) for folder, config in configs.items()]
+
+    path = _open_runs(request, jobs)
+    try:
+        _train_and_show(request, jobs, dataset, path)
+    except KeyboardInterrupt:
+        Display().say(f"interrupted; go on with: {_resume_command(request, path)}")
+        return 130
+    return 0
+
+
+def _configuration(request: Request) -> TrainingConfig:
+    """Settle what was left open: by the stored run when one is resumed, by the defaults otherwise."""
+    if request.resume and request.overwrite:
+        raise GossamerError("`--resume` goes on with a run and `--overwrite` deletes it. Give one of them.")
+    if request.resume and request.run_dir is None:
+        raise GossamerError("`--resume` needs `--run-dir`, the folder of the run that is to go on.")
+    settings = request.settings
+    if request.resume and request.run_dir is not None and RunDirectory(request.run_dir).config.exists():
+        stored = RunDirectory(request.run_dir).read_config()
+        return replace(stored, dataset=request.dataset, **settings)  # type: ignore[arg-type]
+    name = request.regularizer or "integrated-tl1"
+    known = method(name)
+    for option in ("strength", "a", "s"):
+        if option in settings and option not in known.options:
+            raise GossamerError(f"`--{option}` means nothing to regularizer {name!r}. Leave it out.")
+    defaults = {**SETTINGS[request.dataset], "regularizer": name, "strength": known.strength, **known.parameters}
+    return TrainingConfig(dataset=request.dataset, **{**defaults, **settings})  # type: ignore[arg-type]
+
+
+def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
+    """The same training without a penalty, and with l1, each in its folder; not the one that the run itself is."""
+    return {
+        folder: replace(config, regularizer=name, strength=method(name).strength, a=None, s=None)
+        for folder, name in BASELINES.items()
+        if name != config.regularizer
+    }
+
+
+def _job(folder: str, config: TrainingConfig, dataset: Dataset) -> Job:
+    model = build(config.dataset, torch.Generator().manual_seed(config.seed))
+    regularizer = method(config.regularizer).build(model, config, dataset.example)
+    return Job(folder, config, model, regularizer)
+
+
+def _open_runs(request: Request, jobs: list[Job]) -> Path:
+    """Make sure of all folders before the first network is trained."""
+    path = request.run_dir or _new_folder(request.dataset)
+    if request.overwrite:
+        clear(path, BASELINES)
+    for job in jobs:
+        open_run(path / job.folder, job.config, resume=request.resume)
+    return path
+
+
+def _new_folder(dataset: str) -> Path:
+    """Make a folder that no other run has, not even one that starts in the same second."""
+    first = Path("runs") / f"{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = first, 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            path = first.with_name(f"{first.name}-{number}")
+        else:
+            return path
+
+
+def _train_and_show(request: Request, jobs: list[Job], dataset: Dataset, path: Path) -> None:
+    display = Display(quiet=request.as_json)
+    runs = [RunDirectory(path / job.folder) for job in jobs]
+    for job, run in zip(jobs, runs, strict=True):
+        with display.training(job.config) as show:
+            for metrics in train(job.model, dataset, job.regularizer, job.config, run):
+                show(metrics)
+    results = [run.read_result() for run in runs]
+    figure = summary_figure(runs)
+    display.summary(dataset, results)
+    display.files(path, figure)
+    if request.as_json:
+        print(_json_line(results[0], path))
+
+
+def _resume_command(request: Request, path: Path) -> str:
+    words = ["gossamer train", request.dataset, "--resume", "--run-dir", str(path)]
+    return " ".join(words + ([] if request.compare else ["--no-compare"]))
+
+
+def _json_line(result: RunResult, path: Path) -> str:
+    return json.dumps(
+        {
+            "dataset": result.dataset,
+            "regularizer": result.regularizer,
+            "seed": result.seed,
+            "accuracy": result.accuracy,
+            "params_kept": result.params_kept,
+            "flops_kept": result.flops_kept,
+            "run_dir": str(path),
+        }
+    )

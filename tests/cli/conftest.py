@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Command = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """Start ``gossamer`` as a process of its own, in a folder of its own."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str | int | Path) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gossamer.cli", *map(str, words)],
+            cwd=tmp_path,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,64 @@
+"""Processes that are really killed: what they leave behind must be enough to end with the same bits."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gossamer.cli.train import Request, run_training
+from gossamer.training import RunDirectory
+
+Command = Callable[..., subprocess.Popen[str]]
+EPOCHS = 10
+
+
+@pytest.fixture
+def weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> bytes:
+    """The weights of a run that nobody disturbed."""
+    path = tmp_path / "whole"
+    assert run_training(Request("digits", epochs=EPOCHS, seed=3, run_dir=path, compare=False, as_json=True)) == 0
+    capsys.readouterr()
+    return RunDirectory(path).weights.read_bytes()
+
+
+def wait_for_epochs(process: subprocess.Popen[str], run: Path, epochs: int) -> None:
+    """Look until so many epochs are written down; the process must not end before."""
+    metrics = run / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < epochs:
+        assert process.poll() is None, "the run ended before it could be stopped"
+        time.sleep(0.01)  # only to leave the processor to the run
+
+
+def test_killed_twice_and_resumed_the_weights_are_the_same_bytes(
+    command: Command, tmp_path: Path, weights: bytes
+) -> None:
+    run = tmp_path / "killed"
+    options = ("--no-compare", "--epochs", EPOCHS, "--seed", 3)
+    process = command("train", "digits", *options, "--run-dir", run)
+    for epochs in (2, 7):  # with the penalty on, and with the zeros held
+        wait_for_epochs(process, run, epochs)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (run / "weights.safetensors").exists()
+        # The options that are left out are the run's own.
+        process = command("train", "digits", "--no-compare", "--resume", "--run-dir", run)
+    assert process.wait() == 0, process.stderr and process.stderr.read()
+    assert (run / "weights.safetensors").read_bytes() == weights
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == EPOCHS
+
+
+def test_ctrl_c_says_how_to_go_on(command: Command, tmp_path: Path) -> None:
+    run = tmp_path / "interrupted"
+    process = command("train", "digits", "--no-compare", "--epochs", "1000", "--run-dir", run)
+    wait_for_epochs(process, run, 1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1].endswith(f"gossamer train digits --resume --run-dir {run} --no-compare")
+    assert "Traceback" not in err
