@@ -19,6 +19,7 @@ FLOORS = [
     {"penalties", "data", "networks", "store", "layers"},
     {"regularizers", "measurement", "shrinking"},
     {"proximal"},
+    {"compaction"},
     {"training"},
     {"report"},
     {"bench"},

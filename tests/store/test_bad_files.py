@@ -75,7 +75,7 @@ def refused(path: Path, model: nn.Module) -> str:
 def rewrite(file: Path, edit: Callable[[dict, dict[str, Tensor]], object]) -> None:
     """What a hostile author does: change manifest and tensors, and make all checksums right again."""
     with safe_open(file, "pt") as handle:
-        manifest = json.loads(handle.metadata()["gossamer"])
+        manifest = json.loads(handle.metadata()["gossamer"].partition(" ")[2])
     tensors = load_file(file)
     edit(manifest, tensors)
     parts = {"dense": ("",), "mask": (".values", ".mask"), "gaps": (".values", ".gaps")}
@@ -90,7 +90,7 @@ def rewrite(file: Path, edit: Callable[[dict, dict[str, Tensor]], object]) -> No
 
 
 def write(file: Path, manifest: str, tensors: dict[str, Tensor]) -> None:
-    save_file(tensors, file, {"gossamer": manifest, "gossamer-crc32": str(zlib.crc32(manifest.encode()))})
+    save_file(tensors, file, {"gossamer": f"{zlib.crc32(manifest.encode())} {manifest}"})
 
 
 def test_the_file_itself_loads(file: Path) -> None:

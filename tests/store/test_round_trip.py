@@ -299,3 +299,10 @@ def test_loading_twice_changes_nothing(tmp_path: Path) -> None:
     save(model, tmp_path / "net.safetensors", sparse=True)
     loaded = load(tmp_path / "net.safetensors", load(tmp_path / "net.safetensors", Convolutional()))
     assert_same_tensors(model, loaded)
+
+
+def test_the_same_network_gives_the_same_bytes(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    for number in range(8):
+        save(model, tmp_path / f"{number}.safetensors", provenance={"b": 1, "a": 2})
+    assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from gossamer.data import Dataset
 from gossamer.errors import GossamerError
 from gossamer.regularizers import l1
+from gossamer.store import load
 from gossamer.training import EpochMetrics, RunDirectory, TrainingConfig, accuracy, loop, open_run, train
 
 StartTraining = Callable[..., Iterator[EpochMetrics]]
@@ -33,13 +33,17 @@ def test_learns_with_few_weights_and_holds_the_zeros(finished: RunDirectory) -> 
 
 
 def test_files_of_a_whole_run(finished: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
-    names = {"config.json", "metrics.jsonl", "checkpoint.pt", "weights.safetensors", "result.json"}
+    names = {"config.json", "metrics.jsonl", "checkpoint.pt", "weights.safetensors", "small.safetensors", "result.json"}
     assert {file.name for file in finished.path.iterdir()} == names
     result, last = finished.read_result(), finished.read_metrics()[-1]
     assert (result.epochs, result.accuracy, result.params_kept) == (10, last.test_accuracy, last.params_kept)
     assert set(result.versions) == {"python", "torch", "gossamer"}
     assert result.measurement["params_kept"] == result.params_kept
-    small_network().load_state_dict(load_file(finished.weights))
+    trained, small = load(finished.weights, small_network()), load(finished.small, small_network())
+    points = torch.rand(5, 6)
+    torch.testing.assert_close(small.eval()(points), trained.eval()(points))
+    assert result.small["weights"] < 6 * 12 + 12 * 3
+    assert result.small["file_bytes"] == finished.small.stat().st_size
 
 
 def test_metrics_are_one_json_object_per_line(finished: RunDirectory) -> None:
@@ -143,3 +147,19 @@ def test_accuracy_does_not_depend_on_the_batches_and_leaves_the_mode(
     assert whole == by_seven
     assert model.training
     assert accuracy(nn.Identity(), torch.eye(4), torch.tensor([0, 1, 2, 0])) == 0.75
+
+
+def test_dead_units_leave_during_training_and_a_resumed_run_is_the_same_bit_by_bit(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path, small_network: Callable[[], nn.Module]
+) -> None:
+    config = replace(config, strength=0.1, compact_every=2)
+    list(start(tmp_path / "whole", config))
+    whole = RunDirectory(tmp_path / "whole")
+    assert load(whole.weights, small_network()).hidden.weight.shape[0] < 12
+    result = whole.read_result()
+    assert result.params_kept < 1  # of the full network, which the small one is a part of
+    assert result.measurement["total"]["weights"] == 6 * 12 + 12 * 3
+
+    list(islice(start(tmp_path / "stopped", config), 5))
+    list(start(tmp_path / "stopped", config, resume=True))
+    assert RunDirectory(tmp_path / "stopped").weights.read_bytes() == whole.weights.read_bytes()

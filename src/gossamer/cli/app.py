@@ -89,6 +89,10 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete the files of the run in --run-dir first.")
     ] = False,
+    compact: Annotated[
+        bool,
+        typer.Option("--compact", help="Let dead units leave the network during training, ten times at most."),
+    ] = False,
     compare: Annotated[bool, typer.Option(help="Also train the same network without a penalty, and with l1.")] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
@@ -109,7 +113,32 @@ def train(
         run_dir=run_dir,
         resume=resume,
         overwrite=overwrite,
+        compact=compact,
         compare=compare,
         as_json=as_json,
     )
     raise typer.Exit(run_training(request))
+
+
+_AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
+
+
+@app.command()
+def shrink(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")], as_json: _AsJson = False
+) -> None:
+    """Take the dead units out of the network of a run, verify that its outputs stay, and save it."""
+    from gossamer.cli.shrink import run_shrink
+
+    run_shrink(run, as_json)
+
+
+@app.command()
+def measure(
+    file: Annotated[Path, typer.Argument(help="A network that `train` or `shrink` has written.")],
+    as_json: _AsJson = False,
+) -> None:
+    """Count what is left of a network: weights, units, multiply-adds; size of its file, latency."""
+    from gossamer.cli.shrink import run_measure
+
+    run_measure(file, as_json)

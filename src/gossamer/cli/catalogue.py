@@ -49,7 +49,7 @@ METHODS: dict[str, Method] = {
     "l2": Method(regularizers.l2),
     "group-lasso": Method(regularizers.group_lasso),
     "sparse-group-lasso": Method(regularizers.sparse_group_lasso),
-    "combined-group-exclusive": Method(regularizers.combined_group_exclusive, parameters={"s": 0.1}),
+    "combined-group-exclusive": Method(regularizers.combined_group_exclusive, parameters={"s": 0.2}),
     "group-transformed-l1": Method(regularizers.group_transformed_l1, parameters={"a": 1.0}),
     "none": Method(None, strength=0.0),
 }

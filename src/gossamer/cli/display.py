@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from gossamer.cli.networks import Comparison
 from gossamer.data import Dataset
 from gossamer.training import EpochMetrics, RunResult, TrainingConfig
 
@@ -94,6 +95,25 @@ class Display:
                 *(f"{layer['nonzeros']:,} / {layer['units_alive']:,}" for layer in layers),
             )
         self._out.print(table)
+
+    def comparison(self, networks: Sequence[Comparison]) -> None:
+        """Show networks beside each other: what they hold, their files, their speed."""
+        table = _table("the network and its file")
+        for heading in ("weights", "multiply-adds", "file", *(f"{n} at once" for n in networks[0].seconds)):
+            table.add_column(heading, justify="right")
+        for network in networks:
+            table.add_row(
+                network.name,
+                f"{network.weights:,}",
+                f"{network.macs:,}",
+                f"{network.file_bytes / 1000:,.1f} kB",
+                *(f"{1e6 * seconds:,.0f} µs" for seconds in network.seconds.values()),
+            )
+        self._out.print(table)
+
+    def text(self, text: str) -> None:
+        """Show lines as they are."""
+        self._out.print(text, markup=False)
 
     def files(self, path: Path, figure: Path) -> None:
         """Say where the files are."""

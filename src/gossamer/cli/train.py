@@ -12,6 +12,7 @@ from torch import nn
 
 from gossamer.cli.catalogue import BASELINES, SETTINGS, method
 from gossamer.cli.display import Display
+from gossamer.cli.shrink import show_small
 from gossamer.data import Dataset, load
 from gossamer.errors import GossamerError
 from gossamer.networks import build
@@ -20,6 +21,9 @@ from gossamer.report import summary_figure
 from gossamer.training import RunDirectory, RunResult, TrainingConfig, clear, open_run, train
 
 __all__ = ["Request", "run_training"]
+
+# How often, at most, dead units leave a network that is trained with `--compact`.
+_COMPACTIONS = 10
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Request:
     resume: bool = False
     overwrite: bool = False
     compare: bool = True
+    compact: bool = False
     as_json: bool = False
 
     @property
@@ -63,6 +68,8 @@ def run_training(request: Request) -> int:
     torch.set_num_threads(1)
     dataset = load(request.dataset)
     config = _configuration(request)
+    if request.compact:
+        config = replace(config, compact_every=max(1, config.epochs // _COMPACTIONS))
     configs = {"": config, **(_baselines(config) if request.compare else {})}
     jobs = [_job(folder, config, dataset) for folder, config in configs.items()]
 
@@ -143,6 +150,8 @@ def _train_and_show(request: Request, jobs: list[Job], dataset: Dataset, path: P
     results = [run.read_result() for run in runs]
     figure = summary_figure(runs)
     display.summary(dataset, results)
+    if not request.as_json:
+        show_small(runs[0], display)
     display.files(path, figure)
     if request.as_json:
         print(_json_line(results[0], path))

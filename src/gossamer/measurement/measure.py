@@ -12,7 +12,7 @@ Zero means == 0.0. Weights are counted without biases. For each weight of a mode
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 import torch
@@ -66,6 +66,20 @@ class Measurement:
     def flops_kept_compact(self) -> float:
         """Multiply-adds left when dead units are removed and what remains is computed dense, over all."""
         return _ratio(self.total.macs_compact, self.total.macs)
+
+    def against(self, full: Measurement) -> Measurement:
+        """These counts as parts of a larger network: weights, units and multiply-adds in all are those of `full`.
+
+        For a network from which units were removed: what was removed counts as not kept.
+        """
+        whole = {layer.name: layer for layer in full.layers}
+        layers = (
+            replace(
+                layer, weights=whole[layer.name].weights, units=whole[layer.name].units, macs=whole[layer.name].macs
+            )
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""

@@ -22,8 +22,9 @@ from gossamer.store.sparse import decode
 
 __all__ = ["Archive", "checksum", "open_archive", "read_manifest", "write_archive"]
 
+# One entry, "CRC-32 of the manifest, space, manifest": safetensors writes several in an order that changes from run to
+# run, and the same network should give the same file.
 _MANIFEST = "gossamer"
-_MANIFEST_CHECKSUM = "gossamer-crc32"
 
 # Far more than any network needs; parsed JSON takes many times its length in memory.
 _LARGEST_HEADER = 16 * 2**20
@@ -50,7 +51,7 @@ def write_archive(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) 
             f"the description of the network has {len(text)} characters, and a file holds {_LARGEST_HEADER // 2}. "
             "Give a shorter `provenance`."
         )
-    header = {_MANIFEST: text, _MANIFEST_CHECKSUM: str(zlib.crc32(text.encode()))}
+    header = {_MANIFEST: f"{zlib.crc32(text.encode())} {text}"}
     path.write_bytes(safetensors.torch.save(_in_own_memory(stored), header))
 
 
@@ -128,14 +129,14 @@ def _open_safetensors(path: str | os.PathLike[str]) -> Iterator[Any]:
 
 
 def _manifest(handle: Any) -> Manifest:
-    header = handle.metadata() or {}
-    text = header.get(_MANIFEST)
-    if text is None:
+    entry = (handle.metadata() or {}).get(_MANIFEST)
+    if entry is None:
         raise GossamerError(
             "it is a safetensors file without a manifest of gossamer. "
             "Load its tensors with safetensors.torch.load_file, or give a file that gossamer.save wrote."
         )
-    if header.get(_MANIFEST_CHECKSUM) != str(zlib.crc32(text.encode())):
+    expected, _, text = entry.partition(" ")
+    if expected != str(zlib.crc32(text.encode())):
         raise _damaged("the manifest", "it does not match its checksum")
     try:
         return Manifest.from_json(text)

@@ -4,46 +4,82 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
+from gossamer.store import load, save
 from gossamer.training.files import write_atomically
 from gossamer.training.progress import Progress
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds besides the network.
+
+    Attributes:
+        progress: Where the training stands.
+        parameters: Names of the parameters in the order in which the optimizer holds them.
+        optimizer: Its state, the proximal step's inside it.
+    """
+
+    progress: Progress
+    parameters: list[str]
+    optimizer: dict[str, Any]
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
     """Write the state of a training between two epochs.
 
-    The proximal step's state is inside the optimizer's. There is no scheduler and no state of a random number
-    generator: the learning rate follows from the progress, the random numbers of an epoch from seed and epoch.
+    There is no scheduler and no state of a random number generator: the learning rate follows from the progress, the
+    random numbers of an epoch from seed and epoch.
     """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    state = {
+        "model": _packed(model),
+        "progress": asdict(progress),
+        "parameters": [names[parameter] for group in optimizer.param_groups for parameter in group["params"]],
+        "optimizer": optimizer.state_dict(),
+    }
     content = io.BytesIO()
-    torch.save(
-        {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "progress": asdict(progress)}, content
-    )
+    torch.save(state, content)
     write_atomically(path, content.getvalue())
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Put the state that :func:`save_checkpoint` wrote into model and optimizer; no pickled code is ever run."""
+def load_checkpoint(path: Path, model: nn.Module) -> Checkpoint:
+    """Give the model its weights, and the sizes that it has been left with; return the rest of the checkpoint."""
     try:
         _verify_checksums(path)
         state: dict[str, Any] = torch.load(path, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        return Progress(**state["progress"])
+        _unpack(state["model"], model)
+        return Checkpoint(Progress(**state["progress"]), state["parameters"], state["optimizer"])
     except Exception as error:  # a damaged file can fail in any way
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise GossamerError(
             f"The checkpoint {path} is damaged or of another network ({reason}). Start the run again by `--overwrite`."
         ) from error
+
+
+def _packed(model: nn.Module) -> Tensor:
+    """The bytes of a saved network, which know its sizes. Inside the checkpoint, so that the two never disagree."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "network.safetensors")
+        save(model, file)
+        return torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8)
+
+
+def _unpack(packed: Tensor, model: nn.Module) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "network.safetensors")
+        file.write_bytes(packed.numpy().tobytes())
+        load(file, model)
 
 
 def _verify_checksums(path: Path) -> None:

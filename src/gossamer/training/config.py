@@ -40,6 +40,7 @@ class TrainingConfig:
         momentum: Of SGD.
         warm_up_fraction: Part of the first phase over which the strength rises linearly to its full value.
         hold_fraction: Part of the epochs that is the second phase.
+        compact_every: When given, dead units leave the network after every so many epochs.
     """
 
     dataset: str
@@ -56,6 +57,7 @@ class TrainingConfig:
     momentum: float = 0.9
     warm_up_fraction: float = 0.2
     hold_fraction: float = 0.3
+    compact_every: int | None = None
 
     def __post_init__(self) -> None:
         _require(_is_text(self.dataset), "dataset", self.dataset, "must be a name")
@@ -77,6 +79,12 @@ class TrainingConfig:
             "must be a whole number from 0 to 2^32 - 1",
         )
         _require(_is_count(self.batch_size, 1), "batch_size", self.batch_size, "must be a whole number, at least 1")
+        _require(
+            self.compact_every is None or _is_count(self.compact_every, 1),
+            "compact_every",
+            self.compact_every,
+            "must be a whole number, at least 1",
+        )
         for name in ("learning_rate", "hold_learning_rate"):
             _require(_above(getattr(self, name), 0), name, getattr(self, name), "must be finite and above 0")
         for name in ("momentum", "warm_up_fraction", "hold_fraction"):

@@ -44,6 +44,11 @@ class RunDirectory:
         return self.path / "weights.safetensors"
 
     @property
+    def small(self) -> Path:
+        """The trained network without its dead units."""
+        return self.path / "small.safetensors"
+
+    @property
     def result(self) -> Path:
         """The end of the run; a run with this file is finished."""
         return self.path / "result.json"
@@ -56,7 +61,7 @@ class RunDirectory:
     @property
     def files(self) -> tuple[Path, ...]:
         """Everything a run writes; the configuration last, because it is what marks the folder as a run."""
-        own = (self.metrics, self.checkpoint, self.weights, self.result, self.figure, self.config)
+        own = (self.metrics, self.checkpoint, self.weights, self.small, self.result, self.figure, self.config)
         return tuple(file for path in own for file in (path.with_name(path.name + PARTIAL), path))
 
     def read_config(self) -> TrainingConfig:

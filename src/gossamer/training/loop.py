@@ -6,25 +6,31 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from gossamer.compaction import shrink_
 from gossamer.data import Dataset
 from gossamer.errors import GossamerError
-from gossamer.measurement import measure
+from gossamer.measurement import Measurement, measure
 from gossamer.proximal import attach, warm_up
 from gossamer.regularizers import Regularizer
+from gossamer.shrinking import zero_dead_biases
+from gossamer.store import save
 from gossamer.training.checkpoint import load_checkpoint, save_checkpoint
 from gossamer.training.config import TrainingConfig
 from gossamer.training.directory import RunDirectory
-from gossamer.training.files import write_atomically
 from gossamer.training.metrics import EpochMetrics, RunResult
 from gossamer.training.progress import Progress, learning_rate
+from gossamer.training.small import write_small
 
 __all__ = ["accuracy", "train"]
+
+# The part of the multiply-adds that has to be left, at most, for dead units to be removed during training.
+_WORTH_COMPACTING = 0.9
 
 
 def train(
@@ -35,26 +41,32 @@ def train(
     Goes on from the run's checkpoint where there is one, and then yields the epochs before it first. With the run
     finished already, only its end is written again.
     """
-    optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
+    full = measure(model, dataset.example)
+    checkpoint = load_checkpoint(run.checkpoint, model) if run.checkpoint.exists() else None
+    named = dict(model.named_parameters())
+    parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
+    optimizer = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
     steps_per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)
     schedule = warm_up(config.warm_up_epochs * steps_per_epoch)
     proximal = None if regularizer is None else attach(optimizer, regularizer, schedule=schedule)
+    if checkpoint:
+        optimizer.load_state_dict(checkpoint.optimizer)
 
-    progress = Progress()
-    if run.checkpoint.exists():
-        progress = load_checkpoint(run.checkpoint, model, optimizer)
+    progress = checkpoint.progress if checkpoint else Progress()
     history = run.keep_metrics(progress.epoch)
     yield from history
 
     while progress.phase != "done":
         started = time.perf_counter()
         if progress.phase == "hold" and proximal is not None and not proximal.held:
+            zero_dead_biases(model, dataset.example)
             proximal.hold()
         loss, train_accuracy = _train_epoch(model, dataset, optimizer, config, progress)
         penalty = 0.0 if regularizer is None else regularizer.strength * regularizer.value().item()
         _require_finite(loss + penalty, progress.epoch + 1)
 
-        measurement = measure(model, dataset.example)
+        measured = measure(model, dataset.example)
+        measurement = measured.against(full)
         metrics = EpochMetrics(
             epoch=progress.epoch + 1,
             phase=progress.phase,
@@ -68,6 +80,8 @@ def train(
             seconds=time.perf_counter() - started,
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
+        if config.compact_every and progress.epoch % config.compact_every == 0:
+            _compact(model, dataset, optimizer, measured)
 
         # The line before the checkpoint: stopped in between, the resumed run drops the line and makes it again.
         run.append_metrics(metrics)
@@ -75,7 +89,7 @@ def train(
         history.append(metrics)
         yield metrics
 
-    _write_end(model, dataset, config, run, history)
+    _write_end(model, dataset, config, run, history, full)
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 1024) -> float:
@@ -126,6 +140,13 @@ def _random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
         yield
 
 
+def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
+    """Remove dead units where that makes the rest of the training faster; to find and remove them takes a second."""
+    if measured.flops_kept_compact <= _WORTH_COMPACTING:
+        zero_dead_biases(model, dataset.example)
+        shrink_(model, dataset.example, optimizer=optimizer)
+
+
 def _require_finite(objective: float, epoch: int) -> None:
     if not math.isfinite(objective):
         raise GossamerError(
@@ -134,11 +155,17 @@ def _require_finite(objective: float, epoch: int) -> None:
 
 
 def _write_end(
-    model: nn.Module, dataset: Dataset, config: TrainingConfig, run: RunDirectory, history: list[EpochMetrics]
+    model: nn.Module,
+    dataset: Dataset,
+    config: TrainingConfig,
+    run: RunDirectory,
+    history: list[EpochMetrics],
+    full: Measurement,
 ) -> None:
-    """Write weights and result; the result last, because it says that the run is finished."""
-    write_atomically(run.weights, save({name: tensor.contiguous() for name, tensor in model.state_dict().items()}))
-    measurement = measure(model, dataset.example)
+    """Write the network, the network made small, and the result; this last, because it says that the run is done."""
+    measurement = measure(model, dataset.example).against(full)
+    provenance = {"config": asdict(config), "measurement": measurement.to_dict()}
+    save(model, run.weights, provenance=provenance)
     run.write_result(
         RunResult(
             dataset=config.dataset,
@@ -151,5 +178,6 @@ def _write_end(
             flops_kept=measurement.flops_kept,
             seconds=sum(metrics.seconds for metrics in history),
             measurement=measurement.to_dict(),
+            small=asdict(write_small(model, dataset.example, run, provenance)),
         )
     )

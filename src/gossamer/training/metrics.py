@@ -62,7 +62,9 @@ class RunResult:
         params_kept: Weights that are not exactly zero, as a fraction.
         flops_kept: Multiply-adds with weights that are not zero, as a fraction.
         seconds: Of training, over all epochs, interruptions left out.
-        measurement: The final measurement, layer by layer.
+        measurement: The final measurement, layer by layer, as parts of the full network.
+        small: The network without its dead units: its weights (zero or not) and multiply-adds, and the sizes in bytes
+            of its file and of that of the network as it was trained.
         versions: Of Python, torch and this library.
     """
 
@@ -76,4 +78,5 @@ class RunResult:
     flops_kept: float
     seconds: float
     measurement: dict[str, Any]
+    small: dict[str, int]
     versions: dict[str, str] = field(default_factory=versions)

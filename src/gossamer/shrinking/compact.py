@@ -1,0 +1,90 @@
+"""`nn.MultiheadAttention` with fewer or narrower heads, which the class of PyTorch cannot express."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["CompactMultiheadAttention", "compact_attention", "is_compactable"]
+
+
+def is_compactable(module: nn.Module) -> bool:
+    """Whether the module is a multi-head attention of the plain kind: one packed projection and nothing added."""
+    return (
+        isinstance(module, nn.MultiheadAttention)
+        and module.in_proj_weight is not None
+        and module.bias_k is None
+        and module.bias_v is None
+        and not module.add_zero_attn
+    )
+
+
+def compact_attention(module: nn.MultiheadAttention, *, full_head_dim: int) -> None:
+    """Turn an attention whose weights were cut into one that computes with them.
+
+    The object and its parameters stay; its class changes, and `full_head_dim` remembers the width of a head from
+    which the scale comes.
+    """
+    module.__class__ = CompactMultiheadAttention
+    vars(module)["full_head_dim"] = full_head_dim
+    module._qkv_same_embed_dim = False  # so that encoder layers do not take the fused path, which knows full heads only
+
+
+class CompactMultiheadAttention(nn.MultiheadAttention):
+    """Attention over `num_heads` heads of width `head_dim`, with the call signature of its base.
+
+    The packed projection has `3 * num_heads * head_dim` rows, whatever `embed_dim` is; scores are divided by the root
+    of `full_head_dim`, the width that a head had before.
+    """
+
+    full_head_dim: int
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As in `nn.MultiheadAttention`."""
+        del is_causal  # a hint there, which goes with an attn_mask
+        batched = query.dim() == 3
+        q, k, v = (self._heads(x, part, batched) for part, x in enumerate((query, key, value)))
+        scores = q @ k.transpose(-2, -1) * self.full_head_dim**-0.5
+        for mask in (self._attn_mask(attn_mask), _padding(key_padding_mask)):
+            if mask is not None:
+                scores = scores.masked_fill(mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        weights = nn.functional.dropout(torch.softmax(scores, dim=-1), self.dropout, self.training)
+        mixed = (weights @ v).transpose(-3, -2).flatten(-2)
+        output = self.out_proj(mixed if batched else mixed[0])
+        if batched and not self.batch_first:
+            output = output.transpose(0, 1)
+        if not need_weights:
+            return output, None
+        weights = weights.mean(1) if average_attn_weights else weights
+        return output, weights if batched else weights[0]
+
+    def _heads(self, x: Tensor, part: int, batched: bool) -> Tensor:
+        """Project by one third of the packed weight: batch by heads by positions by width."""
+        x = x if batched else x.unsqueeze(0)
+        x = x.transpose(0, 1) if batched and not self.batch_first else x
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.chunk(3)[part]
+        projected = nn.functional.linear(x, self.in_proj_weight.chunk(3)[part], bias)
+        return projected.reshape(*projected.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _attn_mask(self, mask: Tensor | None) -> Tensor | None:
+        """A mask for all, or one for each head of each sample."""
+        if mask is None or mask.dim() == 2:
+            return mask
+        return mask.reshape(-1, self.num_heads, *mask.shape[1:])
+
+
+def _padding(mask: Tensor | None) -> Tensor | None:
+    if mask is None:
+        return None
+    mask = mask if mask.dim() == 2 else mask.unsqueeze(0)
+    return mask[:, None, None, :]

@@ -1,0 +1,95 @@
+"""Verify: full and shrunk model side by side, on the example and on random inputs of its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils import _pytree as pytree
+
+from gossamer.errors import GossamerError
+from gossamer.example import Call, disagreement, evaluating
+
+__all__ = ["Outputs", "agree", "buffers_kept", "probes", "steady_outputs", "training_outputs"]
+
+Outputs = list[list[Tensor]]
+"""For each call the tensors that the model returns."""
+
+_PROBES = 2
+
+
+def probes(call: Call) -> list[Call]:
+    """The example, and random inputs like it (integers are shuffled, so that they stay in their range)."""
+    generator = torch.Generator().manual_seed(0)
+    found = [call]
+    for _ in range(_PROBES):
+        args, kwargs = pytree.tree_map(lambda leaf: _like(leaf, generator), (call.args, call.kwargs))
+        found.append(Call(args, kwargs))
+    return found
+
+
+def _like(leaf: Any, generator: torch.Generator) -> Any:
+    if not isinstance(leaf, Tensor) or leaf.numel() == 0:
+        return leaf
+    if not leaf.is_floating_point():
+        order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
+        return leaf.flatten()[order].view(leaf.shape)
+    noise = torch.randn(leaf.shape, generator=generator).to(leaf)
+    spread = leaf.std() if leaf.numel() > 1 else leaf.new_ones(())
+    return noise * spread + leaf.mean()
+
+
+@contextmanager
+def buffers_kept(model: nn.Module) -> Iterator[None]:
+    """What a forward writes into buffers (running statistics, counters) is taken back."""
+    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in saved:
+                buffer.copy_(before)
+
+
+def steady_outputs(model: nn.Module, calls: list[Call]) -> Outputs:
+    """The model's outputs in evaluation mode; an error if the example does not fit or they are random."""
+    with evaluating(model), buffers_kept(model):
+        found = [call.run(model) for call in calls]
+        again = calls[0].run(model)
+    if disagreement(again, found[0]) is not None:
+        raise GossamerError(
+            f"`model` ({type(model).__name__}) gives different outputs for the same input in evaluation mode, so "
+            "nothing can be verified. Take the randomness out of its forward (or make it depend on `self.training`)."
+        )
+    return found
+
+
+def training_outputs(model: nn.Module, calls: list[Call]) -> Outputs | None:
+    """The outputs in the mode in which the model is, with dropout off; None where they cannot be compared.
+
+    Running statistics and the random state are as before afterwards.
+    """
+    quiet = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]
+    for module in quiet:
+        module.training = False
+    try:
+        with torch.no_grad(), buffers_kept(model), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # what is random in it (dropout as a function) must not decide differently every time
+            found = [call.run(model) for call in calls]
+            torch.manual_seed(1)
+            again = calls[0].run(model)
+    except GossamerError:  # such as batch statistics of a single number; evaluation mode is compared instead
+        return None
+    finally:
+        for module in quiet:
+            module.training = True
+    return found if disagreement(again, found[0]) is None else None
+
+
+def agree(expected: Outputs, found: Outputs) -> bool:
+    """Whether all results are the same but for rounding."""
+    return all(disagreement(new, old) is None for old, new in zip(expected, found, strict=True))

@@ -1,0 +1,42 @@
+"""The end of a training: the network without its dead units, verified and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from gossamer.example import Example
+from gossamer.measurement import measure
+from gossamer.shrinking import shrink
+from gossamer.store import save
+from gossamer.training.directory import RunDirectory
+
+__all__ = ["Small", "write_small"]
+
+
+@dataclass(frozen=True)
+class Small:
+    """The small network in numbers.
+
+    Attributes:
+        weights: In its weight layers, zero or not, without biases.
+        macs: Multiply-adds of one input.
+        file_bytes: Size of its file.
+        full_file_bytes: Size of the file of the network as it was trained.
+    """
+
+    weights: int
+    macs: int
+    file_bytes: int
+    full_file_bytes: int
+
+
+def write_small(model: nn.Module, example: Example, run: RunDirectory, provenance: Mapping[str, Any]) -> Small:
+    """Shrink the model, which verifies that its outputs stay what they are, and save it beside the full one."""
+    small = shrink(model, example, form="module")
+    save(small, run.small, sparse=True, provenance=provenance)
+    total = measure(small, example).total
+    return Small(total.weights, total.macs, run.small.stat().st_size, run.weights.stat().st_size)

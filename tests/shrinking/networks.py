@@ -1,0 +1,157 @@
+"""Random networks from all operations, with random exact zeros by group and by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from .blocks import (
+    Attention,
+    ConvNorm,
+    DenseBranch,
+    GatedMLP,
+    Grouped,
+    InvertedBottleneck,
+    Recurrent,
+    Residual,
+    Shuffle,
+    SqueezeExcite,
+    Twice,
+    Upsampled,
+    UShape,
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that a random network is made from."""
+
+    image: bool
+    blocks: tuple[int, ...]
+    seed: int
+    density: float
+    double: bool
+
+
+recipes = st.builds(
+    Recipe,
+    image=st.booleans(),
+    blocks=st.lists(st.integers(0, 15), min_size=1, max_size=4).map(tuple),
+    seed=st.integers(0, 2**31 - 1),
+    density=st.sampled_from([0.3, 0.6, 0.9]),
+    double=st.booleans(),
+)
+
+
+class ImageNet(nn.Module):
+    def __init__(self, blocks: list[nn.Module], width: int, *, pooled: bool) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.blocks = nn.Sequential(*blocks)
+        self.pooled = pooled
+        self.hidden = nn.Linear(width if pooled else width * 64, 7)
+        self.head = nn.Linear(7, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(torch.relu(self.stem(x)))
+        x = x.mean((2, 3)) if self.pooled else x.flatten(1)
+        return self.head(torch.tanh(self.hidden(x)))
+
+
+class TokenNet(nn.Module):
+    def __init__(self, blocks: list[nn.Module], width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, width)
+        self.place = nn.Parameter(torch.randn(1, 5, width))
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.table(x) + self.place).mean(1))
+
+
+def build(recipe: Recipe) -> tuple[nn.Module, Tensor]:
+    """The network of a recipe, with its zeros, and an example."""
+    torch.manual_seed(recipe.seed)
+    model = _image_network(recipe) if recipe.image else _token_network(recipe)
+    _wake_statistics(model)
+    sprinkle_zeros(model, recipe.density)
+    if recipe.double:
+        model = model.double()
+    dtype = torch.float64 if recipe.double else torch.float32
+    example = torch.randn(2, 3, 8, 8, dtype=dtype) if recipe.image else torch.randint(0, 11, (2, 5))
+    return model.eval(), example
+
+
+def _image_network(recipe: Recipe) -> nn.Module:
+    width = 6
+    blocks: list[nn.Module] = []
+    for kind in recipe.blocks:
+        norms = [nn.BatchNorm2d(8), nn.GroupNorm(4, 8), nn.Identity(), nn.InstanceNorm2d(8, affine=True)]
+        acts = [nn.ReLU(inplace=True), nn.GELU(), nn.PReLU(8), nn.Hardtanh()]
+        makers: list[Callable[[], tuple[nn.Module, int]]] = [
+            lambda w=width: (Residual(w, 5), w),
+            lambda w=width: (DenseBranch(w, 4), w + 4),
+            lambda w=width: (InvertedBottleneck(w, 8, squeeze=True), w),
+            lambda w=width: (InvertedBottleneck(w, 8, squeeze=False), w),
+            lambda w=width: (SqueezeExcite(w, 3), w),
+            lambda w=width: (Grouped(w, 3, 4), w),
+            lambda w=width: (Shuffle(w), w),
+            lambda w=width: (UShape(w, 5), w),
+            lambda w=width: (Upsampled(w), w),
+            lambda w=width: (nn.Sequential(nn.BatchNorm2d(w), nn.Dropout(0.2)), w),
+        ]
+        if kind < len(makers):
+            block, width = makers[kind]()
+        else:
+            norm, act = norms[kind % 4], acts[(kind + recipe.seed) % 4]
+            block = ConvNorm(width, 8, norm=norm, padding=kind % 2, bias=kind % 3 > 0, act=act)
+            width = 8
+        blocks.append(block)
+    return ImageNet(blocks, width, pooled=recipe.seed % 2 == 0)
+
+
+def _token_network(recipe: Recipe) -> nn.Module:
+    width = 8
+    makers: list[Callable[[], nn.Module]] = [
+        lambda: Attention(width, 2, fused=True),
+        lambda: Attention(width, 4, fused=False),
+        lambda: GatedMLP(width, 9),
+        lambda: Recurrent(width, 5, gru=False, both=True),
+        lambda: Recurrent(width, 5, gru=True, both=False),
+        lambda: Twice(width),
+        lambda: nn.LayerNorm(width),
+        lambda: nn.Sequential(nn.Linear(width, 6), nn.ReLU(), nn.Linear(6, width, bias=False)),
+    ]
+    return TokenNet([makers[kind % len(makers)]() for kind in recipe.blocks], width)
+
+
+def _wake_statistics(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2.0)
+            nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)
+
+
+def sprinkle_zeros(model: nn.Module, density: float) -> None:
+    """Each parameter loses rows, columns, single elements or nothing."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            pattern = int(torch.randint(0, 5, ()))
+            if pattern == 0:
+                parameter[torch.rand(parameter.size(0)) > density] = 0
+            elif pattern == 1 and parameter.dim() > 1:
+                parameter[:, torch.rand(parameter.size(1)) > density] = 0
+            elif pattern == 2:
+                parameter[torch.rand_like(parameter) > density] = 0
+            elif pattern == 3 and parameter.dim() > 1:
+                parameter[torch.rand(parameter.size(0)) > density] = 0
+                parameter[:, torch.rand(parameter.size(1)) > density] = 0

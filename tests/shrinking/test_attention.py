@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from gossamer.shrinking import plan, shrink, shrink_
+from gossamer.shrinking.compact import CompactMultiheadAttention
+
+
+class Packed(nn.Module):
+    """The usual vision transformer's attention: one packed projection, sizes as attributes."""
+
+    def __init__(self, *, fused: bool) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim, self.fused = 4, 3, fused
+        self.scale = self.head_dim**-0.5
+        self.qkv = nn.Linear(12, 36)
+        self.proj = nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        qkv = self.qkv(x).reshape(batch, length, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
+        if self.fused:
+            y = F.scaled_dot_product_attention(q, k, v, scale=self.scale)
+        else:
+            y = ((q * self.scale) @ k.transpose(-2, -1)).softmax(-1) @ v
+        return self.proj(y.transpose(1, 2).reshape(batch, length, -1))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_whole_heads_and_single_dimensions_go(fused: bool, form: str) -> None:
+    torch.manual_seed(0)
+    model = Packed(fused=fused)
+    with torch.no_grad():
+        for row in (0, 7, 11):  # one query dimension of each head that stays, not the same one
+            model.qkv.weight[row] = 0
+            model.qkv.bias[row] = 0
+        for column in (1, 3, 4, 5, 8, 9):  # head 1, and one value dimension of each other head
+            model.proj.weight[:, column] = 0
+    x = torch.randn(2, 5, 12)
+    small = shrink(model, x, form=form)  # type: ignore[arg-type]
+    assert small.get_parameter("qkv.weight").shape == (18, 12)
+    torch.testing.assert_close(small(x), model(x))
+
+
+def multihead(width: int = 8, heads: int = 4, **options: bool) -> nn.MultiheadAttention:
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(width, heads, **options).eval()  # type: ignore[arg-type]
+    with torch.no_grad():
+        attention.out_proj.weight[:, 2:4] = 0
+    return attention
+
+
+class Around(nn.Module):
+    def __init__(self, attention: nn.MultiheadAttention, *, cross: bool, weights: bool) -> None:
+        super().__init__()
+        self.attention, self.cross, self.weights = attention, cross, weights
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        other = torch.tanh(x) if self.cross else x
+        return (self.attention(x, other, other, need_weights=self.weights)[0],)
+
+
+@pytest.mark.parametrize("cross", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_multihead_attention_loses_heads(cross: bool, batch_first: bool) -> None:
+    model = Around(multihead(batch_first=batch_first), cross=cross, weights=batch_first)
+    x = torch.randn(3, 5, 8)
+    small = shrink(model, x, form="module")
+    assert isinstance(small.attention, CompactMultiheadAttention)
+    assert (small.attention.num_heads, small.attention.head_dim) == (3, 2)
+    torch.testing.assert_close(small(x), model(x))
+    assert plan(small, x, form="module").empty
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_compact_attention_has_the_signature_of_its_base(batch_first: bool) -> None:
+    full = multihead(batch_first=batch_first)
+    model = Around(full, cross=False, weights=True)
+    small = shrink(model, torch.randn(3, 5, 8), form="module").attention
+    x = torch.randn(3, 5, 8)
+    length = 5 if batch_first else 3
+    causal = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
+    padding = torch.zeros(8 - length, length, dtype=torch.bool)
+    padding[0, -1] = True
+    for options in (
+        {"need_weights": False},
+        {"attn_mask": causal},
+        {"key_padding_mask": padding},
+        {"attn_mask": torch.randn(length, length)},
+    ):
+        expected, found = full(x, x, x, **options)[0], small(x, x, x, **options)[0]
+        torch.testing.assert_close(found, expected)
+    one = torch.randn(5, 8)
+    torch.testing.assert_close(small(one, one, one)[0], full(one, one, one)[0])
+    assert small(x, x, x, average_attn_weights=False)[1].shape[1] == 3
+
+
+def test_transformer_encoder_shrinks_also_where_the_fused_path_would_run() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 4, 12, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    with torch.no_grad():
+        for each in model.layers:
+            each.self_attn.out_proj.weight[:, 2:4] = 0
+            each.linear1.weight[:5] = 0
+    x = torch.randn(2, 5, 8)
+    expected = model(x)
+    shrink_(model, x)
+    assert [each.linear1.out_features for each in model.layers] == [7, 7]
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected)
