@@ -16,8 +16,8 @@ SOURCE = Path(gossamer.__file__).parent
 FLOORS = [
     {"errors"},
     {"example"},
-    {"penalties", "data", "networks", "store", "layers"},
-    {"regularizers", "measurement", "shrinking"},
+    {"penalties", "data", "networks", "layers"},
+    {"regularizers", "measurement", "shrinking", "store"},
     {"proximal"},
     {"compaction"},
     {"training"},

@@ -1,12 +1,19 @@
 """Train networks whose weights become exactly zero, and take the zeros out.
 
-regularizer = gossamer.integrated_tl1(model, strength=1e-4, a=0.1, s=0.1)
-gossamer.attach(optimizer, regularizer)      # every optimizer.step() now ends in the proximal step
-...                                          # the training loop, unchanged
-print(gossamer.measure(model, example))
+In a training loop as it is:
+
+    regularizer = gossamer.integrated_tl1(model, strength=1e-4, a=0.1, s=0.1)
+    gossamer.attach(optimizer, regularizer)      # every optimizer.step() now ends in the proximal step
+
+and afterwards:
+
+    print(gossamer.measure(model, example))      # what is left, layer by layer
+    small = gossamer.shrink(model, example)      # a really smaller module with the same outputs
+    gossamer.save(small, "net.safetensors")      # gossamer.load(path, Net()) rebuilds it
 """
 
 from gossamer import penalties
+from gossamer.compaction import shrink_
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import ProximalStep, attach, constant, warm_up
@@ -21,24 +28,36 @@ from gossamer.regularizers import (
     sparse_group_lasso,
     transformed_l1,
 )
+from gossamer.shrinking import GraphFormWarning, Plan, plan, shrink, zero_dead_biases
+from gossamer.store import export_onnx, fastest_linear, load, save
 
 __all__ = [
     "GossamerError",
+    "GraphFormWarning",
     "Measurement",
+    "Plan",
     "ProximalStep",
     "Regularizer",
     "attach",
     "combined_group_exclusive",
     "constant",
+    "export_onnx",
+    "fastest_linear",
     "group_lasso",
     "group_transformed_l1",
     "integrated_tl1",
     "l1",
     "l2",
+    "load",
     "measure",
     "penalties",
+    "plan",
+    "save",
+    "shrink",
+    "shrink_",
     "sparse_group_lasso",
     "transformed_l1",
     "warm_up",
+    "zero_dead_biases",
 ]
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from gossamer.shrinking import plan, shrink, shrink_
-from gossamer.shrinking.compact import CompactMultiheadAttention
+from gossamer.layers.attention import CompactMultiheadAttention
 
 
 class Packed(nn.Module):

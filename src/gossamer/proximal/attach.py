@@ -8,21 +8,29 @@ from weakref import WeakKeyDictionary
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
 from gossamer.proximal.handle import ProximalStep
+from gossamer.proximal.native import load_kernel
 from gossamer.proximal.schedules import Schedule, constant
 from gossamer.proximal.steps import has_diagonal
 from gossamer.regularizers import Regularizer
 
-__all__ = ["Metric", "attach", "attached"]
+__all__ = ["Compile", "Metric", "attach", "attached"]
 
 Metric = Literal["euclidean", "adaptive"]
+Compile = bool | Literal["auto"]
 
 # By optimizer, weakly: the handles hold no optimizer, so they go when it goes.
 _handles: WeakKeyDictionary[Optimizer, list[ProximalStep]] = WeakKeyDictionary()
 
 
 def attach(
-    optimizer: Optimizer, regularizer: Regularizer, *, metric: Metric = "euclidean", schedule: Schedule = constant
+    optimizer: Optimizer,
+    regularizer: Regularizer,
+    *,
+    metric: Metric = "euclidean",
+    schedule: Schedule = constant,
+    compile: Compile = "auto",  # noqa: A002  # what PyTorch's users look for
 ) -> ProximalStep:
     """Minimise loss + strength * Omega: each `optimizer.step()` is followed by the regularizer's proximal step.
 
@@ -37,6 +45,10 @@ def attach(
             the proximal step in the diagonal metric of Adam, AdamW, RMSprop or Adagrad, so that their rescaling of
             the gradient rescales the penalty too.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
+        compile: take the proximal step of weights on the CPU by a compiled kernel, in one pass and in place. It gives
+            the same to rounding, for little more than a copy of the weights. "auto" does so for models of 5,000
+            weights or more; compiling takes some seconds, once on each machine. Without a C++ compiler, with the
+            adaptive metric, and for penalties that the kernel does not know, PyTorch's operations take the step.
 
     Returns:
         A handle: `hold()` ends the penalty and keeps the zeros, `remove()` detaches.
@@ -51,7 +63,9 @@ def attach(
     others = _handles.setdefault(optimizer, [])
     _require_owned(optimizer, regularizer)
     _require_new(others, regularizer)
-    handle = ProximalStep(regularizer, adaptive=metric == "adaptive", schedule=schedule)
+    adaptive = metric == "adaptive"
+    fused = None if adaptive else _fused_step(regularizer, compile)
+    handle = ProximalStep(regularizer, adaptive=adaptive, schedule=schedule, fused=fused)
     handle.connect(optimizer, others)
     return handle
 
@@ -59,6 +73,18 @@ def attach(
 def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:
     """The proximal steps that are attached to an optimizer now."""
     return tuple(_handles.get(optimizer, ()))
+
+
+def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:  # noqa: A002
+    if compile not in (True, False, "auto"):
+        raise GossamerError(f"`compile` must be True, False or 'auto'; received {compile!r}.")
+    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules]
+    large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
+    if not (compile is True or (compile == "auto" and large)):
+        return None
+    # Ask before compiling: a model on a GPU has no use for the kernel.
+    kernel = load_kernel() if any(supports(rule, weight) for rule, weight in weights) else None
+    return None if kernel is None else FusedStep(kernel)
 
 
 def _require_owned(optimizer: Optimizer, regularizer: Regularizer) -> None:

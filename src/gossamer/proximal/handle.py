@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.proximal.fused import FusedStep, Move
+from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
-from gossamer.proximal.steps import diagonal, step_size
+from gossamer.proximal.steps import diagonal, group_of, step_sizes
 from gossamer.regularizers import Regularizer, Rule
+from gossamer.shrinking import take
 
 __all__ = ["ProximalStep"]
 
@@ -28,9 +31,12 @@ class ProximalStep:
     `optimizer.state_dict()`; the optimizer's own `state` is only read.
     """
 
-    def __init__(self, regularizer: Regularizer, *, adaptive: bool, schedule: Schedule) -> None:
+    def __init__(
+        self, regularizer: Regularizer, *, adaptive: bool, schedule: Schedule, fused: FusedStep | None = None
+    ) -> None:
         self.regularizer = regularizer
         self.steps = 0
+        self.fused = fused  # None: every weight takes the plain way
         self._adaptive = adaptive
         self._schedule = schedule
         self._siblings: list[ProximalStep] = []
@@ -60,13 +66,13 @@ class ProximalStep:
             self._siblings.remove(self)
         self._hooks.clear()
 
-    def select_(self, kept: Mapping[Tensor, Mapping[int, Tensor]]) -> None:
+    def select_(self, kept: Mapping[nn.Parameter, Mapping[int, Tensor]]) -> None:
         """Follow weights that were made smaller: keep the given indices of the given dimensions of each weight."""
         if self._zeros is None:
             return
         for rule in self.regularizer.rules:
-            for dimension, index in kept.get(rule.weight.parameter, {}).items():
-                self._zeros[rule.name] = self._zeros[rule.name].index_select(dimension, index)
+            cuts = kept.get(rule.weight.parameter, {})
+            self._zeros[rule.name] = take(self._zeros[rule.name], cuts)
 
     def connect(self, optimizer: Optimizer, siblings: list[ProximalStep]) -> None:
         """Register the hooks and join the other proximal steps of this optimizer."""
@@ -103,19 +109,31 @@ class ProximalStep:
             return
         factor = self._strength_now()
         self.steps += 1
-        groups = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
-        active = [rule for rule in self.regularizer.rules if _was_stepped(rule.weight.parameter)]
-        self._require_finite(active)
-        for rule in active:
-            weight = rule.weight.parameter
-            if self._zeros is not None:
+        weights = [(rule, rule.weight.parameter) for rule in self.regularizer.rules]
+        stepped = [(rule, weight) for rule, weight in weights if weight.requires_grad and weight.grad is not None]
+        if self._zeros is None and factor > 0:
+            steps = step_sizes(optimizer, [weight for _, weight in stepped], factor)
+            self._take(optimizer, [Move(*pair, step) for pair, step in zip(stepped, steps, strict=True)])
+            return
+        self._require_finite(stepped)
+        if self._zeros is not None:
+            for rule, weight in stepped:
                 weight.masked_fill_(self._zeros[rule.name], 0.0)
-            elif factor > 0:
-                step = factor * step_size(optimizer, groups[weight], optimizer.state[weight])
-                if self._adaptive:
-                    metric = diagonal(optimizer, groups[weight], optimizer.state[weight])
-                    step = (step / metric.to(_computing_dtype(weight))).expand_as(weight)
-                weight.copy_(rule.prox(weight.to(_computing_dtype(weight)), step))
+
+    def _take(self, optimizer: Optimizer, moves: list[Move]) -> None:
+        if self.fused is not None:
+            plain, finite = self.fused.take(moves)
+            if not finite:
+                self._require_finite([(move.rule, move.weight) for move in moves])
+            moves = plain
+        self._require_finite([(move.rule, move.weight) for move in moves])
+        groups = group_of(optimizer) if self._adaptive else {}
+        for rule, weight, step in moves:
+            if self._adaptive:
+                metric = diagonal(optimizer, groups[weight], optimizer.state[weight])
+                dtype = weight.dtype if weight.dtype == torch.float64 else torch.float32
+                step = (step / metric.to(dtype)).expand_as(weight)
+            plain_step_(rule, weight, step)
 
     def _strength_now(self) -> float:
         factor = self._schedule(self.steps)
@@ -125,13 +143,13 @@ class ProximalStep:
             )
         return self.regularizer.strength * factor
 
-    def _require_finite(self, rules: list[Rule]) -> None:
+    def _require_finite(self, weights: Sequence[tuple[Rule, Tensor]]) -> None:
         # One look for all weights: a sum that is finite has finite terms; one that is not may only have overflowed.
-        sums = [rule.weight.parameter.sum(dtype=torch.float32) for rule in rules]
+        sums = [weight.sum(dtype=torch.float32) for _, weight in weights]
         if not sums or math.isfinite(torch.stack([total.to(sums[0].device) for total in sums]).sum().item()):
             return
-        for rule in rules:
-            if not bool(torch.isfinite(rule.weight.parameter).all()):
+        for rule, weight in weights:
+            if not bool(torch.isfinite(weight).all()):
                 raise GossamerError(
                     f"The weights of `{rule.name}` are no longer finite after step {self.steps} of the optimizer. "
                     "The training has diverged: lower the learning rate, or clip the gradients."
@@ -173,11 +191,3 @@ def _skipped(optimizer: Optimizer) -> bool:
     """Whether GradScaler made a fused optimizer skip this step; for other optimizers it does not call `step` at all."""
     found_inf = getattr(optimizer, "found_inf", None)
     return found_inf is not None and bool(found_inf)
-
-
-def _was_stepped(parameter: Tensor) -> bool:
-    return parameter.requires_grad and parameter.grad is not None
-
-
-def _computing_dtype(weight: Tensor) -> torch.dtype:
-    return weight.dtype if weight.dtype == torch.float64 else torch.float32

@@ -18,6 +18,7 @@ step of a weight is the step above divided by d_i:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -25,10 +26,30 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-__all__ = ["diagonal", "has_diagonal", "step_size"]
+__all__ = ["diagonal", "group_of", "has_diagonal", "step_size", "step_sizes"]
 
 _Group = dict[str, Any]
 _State = dict[str, Any]
+
+
+def group_of(optimizer: Optimizer) -> dict[Tensor, _Group]:
+    """Parameter -> its parameter group."""
+    return {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def step_sizes(optimizer: Optimizer, parameters: Sequence[Tensor], factor: float) -> list[Tensor]:
+    """factor * `step_size` of each parameter; the same tensor for parameters that share it."""
+    groups = group_of(optimizer)
+    found: dict[tuple[int, float], Tensor] = {}
+    sizes = []
+    for parameter in parameters:
+        group, state = groups[parameter], optimizer.state[parameter]
+        # Of all that is known here only Adagrad's decay looks at the state of a single parameter.
+        key = id(group), float(state["step"]) if isinstance(optimizer, Adagrad) else 0.0
+        if key not in found:
+            found[key] = factor * step_size(optimizer, group, state)
+        sizes.append(found[key])
+    return sizes
 
 
 @singledispatch

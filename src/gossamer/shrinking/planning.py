@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.shrinking.analysis import Analysis
-from gossamer.shrinking.compact import CompactMultiheadAttention, is_compactable
+from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
 from gossamer.shrinking.cuts import decide_cuts, take
 from gossamer.shrinking.labels import FIXED, NEUTRAL
 from gossamer.shrinking.plans import Attention, Channels, Fold, Plan, Size

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.shrinking.compact import compact_attention
+from gossamer.layers.attention import compact_attention
 from gossamer.shrinking.cuts import Cuts, take
 from gossamer.shrinking.plans import Attention, Fold, Plan
 from gossamer.shrinking.trace import state_tensors

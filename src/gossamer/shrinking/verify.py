@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
@@ -20,6 +21,16 @@ Outputs = list[list[Tensor]]
 """For each call the tensors that the model returns."""
 
 _PROBES = 2
+
+_WITH_DROPOUT = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+    functional.multi_head_attention_forward,
+}
 
 
 def probes(call: Call) -> list[Call]:
@@ -73,21 +84,32 @@ def training_outputs(model: nn.Module, calls: list[Call]) -> Outputs | None:
 
     Running statistics and the random state are as before afterwards.
     """
-    quiet = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]
-    for module in quiet:
-        module.training = False
     try:
-        with torch.no_grad(), buffers_kept(model), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # what is random in it (dropout as a function) must not decide differently every time
+        with torch.no_grad(), buffers_kept(model), torch.random.fork_rng(devices=[]), _WithoutDropout():
+            torch.manual_seed(0)  # what is random all the same must not decide differently every time
             found = [call.run(model) for call in calls]
             torch.manual_seed(1)
-            again = calls[0].run(model)
+            again = [call.run(model) for call in calls]
     except GossamerError:  # such as batch statistics of a single number; evaluation mode is compared instead
         return None
-    finally:
-        for module in quiet:
-            module.training = True
-    return found if disagreement(again, found[0]) is None else None
+    return found if agree(found, again) else None
+
+
+class _WithoutDropout(TorchFunctionMode):
+    """Dropout does nothing, be it a module, a function, or inside an attention."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        named = dict(kwargs or {})
+        if func in _WITH_DROPOUT:
+            named["training"] = False
+        elif func is functional.scaled_dot_product_attention and len(args) > 4:
+            args = (*args[:4], 0.0, *args[5:])
+        elif func is functional.scaled_dot_product_attention:
+            named["dropout_p"] = 0.0
+        return func(*args, **named)
 
 
 def agree(expected: Outputs, found: Outputs) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from torch import nn
 
 from gossamer.errors import GossamerError
+from gossamer.layers import CompactMultiheadAttention
 
 __all__ = ["Shape", "Size", "check_layer", "kind_of", "size_attributes"]
 
@@ -85,6 +86,11 @@ def _attention(a: SimpleNamespace) -> dict[str, Shape]:
     }
 
 
+def _compact_attention(a: SimpleNamespace) -> dict[str, Shape]:
+    rows = 3 * a.num_heads * a.head_dim
+    return {"in_proj_weight": (rows, a.embed_dim), "in_proj_bias": (rows,)}
+
+
 def _recurrent(gates: int) -> Callable[[SimpleNamespace], dict[str, Shape]]:
     def shapes(a: SimpleNamespace) -> dict[str, Shape]:
         found: dict[str, Shape] = {}
@@ -157,6 +163,11 @@ _KINDS = (
     LayerKind(nn.GRUCell, _HIDDEN, _recurrent_cell(gates=3)),
     LayerKind(nn.RNNCell, _HIDDEN, _recurrent_cell(gates=1)),
     LayerKind(
+        CompactMultiheadAttention,
+        ("embed_dim", "kdim", "vdim", "num_heads", "head_dim", "full_head_dim"),
+        _compact_attention,
+    ),
+    LayerKind(
         nn.MultiheadAttention,
         ("embed_dim", "kdim", "vdim", "num_heads", "head_dim"),
         _attention,
@@ -168,8 +179,8 @@ _KINDS = (
 
 
 def is_torch_layer(module: nn.Module) -> bool:
-    """Whether the class of `module` is torch's own: then we know what its attributes mean."""
-    return type(module).__module__.startswith("torch.")
+    """Whether the class of `module` is torch's own, or ours: then we know what its attributes mean."""
+    return type(module).__module__.startswith("torch.") or type(module) is CompactMultiheadAttention
 
 
 def kind_of(module: nn.Module) -> LayerKind | None:

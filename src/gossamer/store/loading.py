@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
+from gossamer.layers import CompactMultiheadAttention, compact_attention, is_compactable, restore_attention
 from gossamer.store.archive import Archive, open_archive
 from gossamer.store.layers import check_layer
-from gossamer.store.manifest import Manifest
+from gossamer.store.manifest import Manifest, class_name
 from gossamer.store.sizes import SizeChange, extent, largest_size, size_changes
 from gossamer.store.slots import Slot, slots
 from gossamer.store.structure import check_structure
 
 __all__ = ["load"]
+
+_COMPACT_ATTENTION = class_name(CompactMultiheadAttention(1, 1))
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -41,7 +45,7 @@ def load(path: str | os.PathLike[str], model: Model) -> Model:
         model: A network of the class that was saved. It is changed in place, and returned.
     """
     places = slots(model)
-    with open_archive(path) as archive:
+    with open_archive(path) as archive, _attentions_compacted(archive.manifest, model):
         manifest = archive.manifest
         check_structure(manifest, model, places)
         changes = _check_sizes(manifest, model)
@@ -51,6 +55,29 @@ def load(path: str | os.PathLike[str], model: Model) -> Model:
         change.apply()
     _fill(places, values, manifest.ties)
     return model
+
+
+@contextmanager
+def _attentions_compacted(manifest: Manifest, model: nn.Module) -> Iterator[None]:
+    """Give attentions that were saved with fewer or narrower heads the class that can have them; undone on an error."""
+    changed: list[nn.MultiheadAttention] = []
+    try:
+        for path, module in model.named_modules():
+            record = manifest.modules.get(path)
+            width = record.sizes.get("full_head_dim") if record and record.type == _COMPACT_ATTENTION else None
+            if (
+                isinstance(width, int)
+                and width > 0
+                and type(module) is nn.MultiheadAttention
+                and is_compactable(module)
+            ):
+                compact_attention(module, full_head_dim=width)
+                changed.append(module)
+        yield
+    except BaseException:
+        for module in changed:
+            restore_attention(module)
+        raise
 
 
 def _check_sizes(manifest: Manifest, model: nn.Module) -> list[SizeChange]:

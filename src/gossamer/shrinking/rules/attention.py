@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from gossamer.shrinking.analysis import Analysis
-from gossamer.shrinking.compact import is_compactable
+from gossamer.layers.attention import is_compactable
 from gossamer.shrinking.reading import Reads, Uniform
 from gossamer.shrinking.rules.layers import matrix_product
 from gossamer.shrinking.rules.pointwise import meet

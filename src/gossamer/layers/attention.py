@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CompactMultiheadAttention", "compact_attention", "is_compactable"]
+__all__ = ["CompactMultiheadAttention", "compact_attention", "is_compactable", "restore_attention"]
 
 
 def is_compactable(module: nn.Module) -> bool:
@@ -28,6 +28,13 @@ def compact_attention(module: nn.MultiheadAttention, *, full_head_dim: int) -> N
     module.__class__ = CompactMultiheadAttention
     vars(module)["full_head_dim"] = full_head_dim
     module._qkv_same_embed_dim = False  # so that encoder layers do not take the fused path, which knows full heads only
+
+
+def restore_attention(module: nn.MultiheadAttention) -> None:
+    """Undo `compact_attention`."""
+    module.__class__ = nn.MultiheadAttention
+    del vars(module)["full_head_dim"]
+    module._qkv_same_embed_dim = True
 
 
 class CompactMultiheadAttention(nn.MultiheadAttention):
@@ -60,7 +67,8 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
                 scores = scores.masked_fill(mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
         weights = nn.functional.dropout(torch.softmax(scores, dim=-1), self.dropout, self.training)
         mixed = (weights @ v).transpose(-3, -2).flatten(-2)
-        output = self.out_proj(mixed if batched else mixed[0])
+        # As in the base class the projection is not called as a module: hooks see one layer, the attention.
+        output = nn.functional.linear(mixed if batched else mixed[0], self.out_proj.weight, self.out_proj.bias)
         if batched and not self.batch_first:
             output = output.transpose(0, 1)
         if not need_weights:

@@ -1,0 +1,112 @@
+"""The C++ kernel of the proximal step: compiled once on each machine, kept in the user's cache, loaded by ctypes.
+
+The library holds one function on a table of weights (`kernel.cpp`). It knows nothing of shapes or step sizes when it is
+compiled, so nothing is ever compiled again: not for another model, not for another learning rate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from gossamer.errors import GossamerError
+
+__all__ = ["Kernel", "load_kernel"]
+
+# (address of the table, weights in it, threads) -> 0 where a weight may not be finite
+Kernel = Callable[[int, int, int], int]
+
+_SOURCE = Path(__file__).with_name("kernel.cpp")
+_STRICT = ["-shared", "-fPIC", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math"]
+# The best first: a compiler may lack OpenMP (one thread then), or not know this processor (its common instructions).
+_FLAGS = ([*_STRICT, "-march=native", "-fopenmp"], [*_STRICT, "-march=native"], _STRICT)
+
+
+@cache
+def load_kernel() -> Kernel | None:
+    """The kernel, or nothing and one warning where it cannot be compiled."""
+    try:
+        library = ctypes.CDLL(str(_compiled()))
+    except (GossamerError, OSError, subprocess.SubprocessError) as error:
+        warnings.warn(
+            f"The proximal step runs without its fused kernel, many times slower on large weights: {error} "
+            "Install a C++ compiler (or name it in CXX); `compile=False` silences this warning.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    step = library.gossamer_step
+    step.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
+    step.restype = ctypes.c_int32
+    return step
+
+
+def _compiled() -> Path:
+    """The shared library: from the cache, or compiled into it."""
+    compiler = _compiler()
+    folder = _cache_folder()
+    library = folder / f"kernel-{_fingerprint(compiler)}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            built = Path(scratch, "kernel.so")
+            _compile(compiler, built)
+            built.replace(library)  # in one piece, for processes that start together
+    return library
+
+
+def _compiler() -> list[str]:
+    if os.name != "posix":
+        raise GossamerError(f"it is built on Linux and macOS only, not on {platform.system()}.")
+    if os.environ.get("CXX"):
+        return shlex.split(os.environ["CXX"])
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return [found]
+    raise GossamerError("no C++ compiler was found.")
+
+
+def _compile(compiler: list[str], target: Path) -> None:
+    for flags in _FLAGS:
+        command = [*compiler, *flags, str(_SOURCE), "-o", str(target)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if result.returncode == 0:
+            return
+    raise GossamerError(f"`{shlex.join(command)}` failed: {result.stderr.strip()[-500:]}")
+
+
+def _cache_folder() -> Path:
+    """A folder that no one else can write to: what lies in it is executed."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        folder = base / "gossamer"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+            return folder
+    except (OSError, RuntimeError):  # no home, or a home that cannot be written
+        pass
+    return Path(tempfile.mkdtemp(prefix="gossamer-"))
+
+
+def _fingerprint(compiler: list[str]) -> str:
+    """Of all that the machine code depends on: a home folder may be shared by machines that differ."""
+    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    parts = [_SOURCE.read_text(), repr(_FLAGS), shlex.join(compiler), version, platform.machine(), _processor()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if not information.exists():
+        return platform.processor()
+    lines = information.read_text().splitlines()
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
