@@ -6,7 +6,7 @@ INSTALLED := .venv/installed
 export OMP_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: demo test check format soak clean
+.PHONY: demo test check format soak bench clean
 
 demo: $(INSTALLED)  ## train a sparse network on DIGITS and show what is left of it
 	$(BIN)/gossamer train digits --run-dir runs/demo --overwrite
@@ -19,6 +19,12 @@ check: $(INSTALLED)  ## formatter, linter, type checker, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+soak: $(INSTALLED)  ## shrink a thousand random networks; ten minutes
+	PYTHONPATH=. $(BIN)/python -W ignore -m tests.shrinking.soak 1000 | tee tests/shrinking/soak.log
+
+bench: $(INSTALLED)  ## the benchmarks of docs/performance.md; the machine should have nothing else to do
+	$(BIN)/gossamer bench
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

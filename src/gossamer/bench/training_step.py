@@ -76,7 +76,7 @@ def _row(workload: Workload, seconds: float) -> dict[str, Value]:
     rival = pat_group_lasso(workload.build(), _STRENGTH, _LEARNING_RATE) is not None
     if rival:
         candidates["PAT group lasso"] = _step(workload, lambda model: _pat(model, added["PAT group lasso"]))
-    times = take_turns(candidates, seconds=seconds, least=7)
+    times = take_turns(candidates, seconds=seconds, least=15)
     without = times["without"].median
 
     row: dict[str, Value] = {"network": workload.name, **times["without"].cells()}
