@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gossamer.bench.models import Block, lenet, residual_network
+from gossamer.bench.models import Block, lenet, perceptron, residual_network
 from gossamer.bench.result import Machine, Result, Value
 from gossamer.bench.rivals import NOT_INSTALLED, rival, torch_pruning_removal
 from gossamer.bench.timing import Timing, take_turns
+from gossamer.measurement import measure
 from gossamer.shrinking import shrink
 from gossamer.store import export_onnx
 
@@ -43,6 +44,29 @@ def _residual_removed(model: nn.Module) -> _Removed:
     return {block.first: _after(block.first.out_channels // 4, block.first) for block in blocks}
 
 
+def _half_of_residual(model: nn.Module) -> _Removed:
+    """Half of the channels everywhere: those inside the blocks, and those that go round them, which live together."""
+    stem, stem_norm = model.get_submodule("0"), model.get_submodule("1")
+    removed = {stem: _half(stem), stem_norm: _half(stem)}
+    for block in (module for module in model.modules() if isinstance(module, Block)):
+        removed |= dict.fromkeys((block.first, block.first_norm), _half(block.first))
+        removed |= dict.fromkeys((block.second, block.second_norm, *_layers_around(block)), _half(block.second))
+    return removed
+
+
+def _layers_around(block: Block) -> list[nn.Module]:
+    return list(block.around) if isinstance(block.around, nn.Sequential) else []
+
+
+def _half_of_perceptron(model: nn.Module) -> _Removed:
+    *hidden, _ = (module for module in model.modules() if isinstance(module, nn.Linear))
+    return {layer: _half(layer) for layer in hidden}
+
+
+def _half(layer: nn.Module) -> list[int]:
+    return _after(layer.get_parameter("weight").shape[0] // 2, layer)
+
+
 def _after(kept: int, layer: nn.Module) -> list[int]:
     """All output channels of the layer but `kept`, drawn at random: what training leaves is not in order."""
     channels = layer.get_parameter("weight").shape[0]
@@ -58,6 +82,14 @@ CASES = (
         _residual_removed,
         (3, 64, 64),
     ),
+    Case(
+        "ResNet-18 shape, half of all channels",
+        residual_network,
+        lambda: residual_network(width=32),
+        _half_of_residual,
+        (3, 64, 64),
+    ),
+    Case("perceptron, 2048 of 4096", perceptron, lambda: perceptron(2048), _half_of_perceptron, (784,)),
 )
 
 
@@ -74,8 +106,9 @@ def inference(cases: Sequence[Case] = CASES, batches: Sequence[int] = (1, 64), s
         question="c",
         title="dense against shrunk inference",
         note=(
-            "ms: the shrunk network. Other columns: their time over that. built small: the same network made without "
-            "the channels in the first place. Torch-Pruning: the same channels removed by it."
+            "ms: the shrunk network. dense, built small, Torch-Pruning: their time over that. built small: the same "
+            "network made without the channels in the first place. Torch-Pruning: the same channels removed by it. "
+            "promised: the multiply-adds of the dense network over those of the shrunk one."
         ),
         machine=Machine.here(),
         rows=tuple(rows),
@@ -88,6 +121,7 @@ def _rows(case: Case, batches: Sequence[int], seconds: float) -> list[dict[str, 
     _silence(dense, case.removed(dense))
     example = torch.randn(2, *case.image)
     networks = {"dense": dense, "shrunk": shrink(dense, example).eval(), "built small": case.build_small().eval()}
+    promised = measure(dense, example).total.macs / measure(networks["shrunk"], example).total.macs
     theirs = torch_pruning_removal(dense, example, case.removed)
     if theirs is not None:
         networks["Torch-Pruning"] = theirs.eval()
@@ -98,7 +132,7 @@ def _rows(case: Case, batches: Sequence[int], seconds: float) -> list[dict[str, 
         rows.append(_row(case.name, batch, "PyTorch", _in_torch(networks, images), seconds))
         if rival("onnxruntime") is not None:
             rows.append(_row(case.name, batch, "ONNX Runtime", _in_onnx(networks, images), seconds))
-    return rows
+    return [{**row, "promised": promised} for row in rows]
 
 
 @torch.no_grad()

@@ -97,7 +97,11 @@ def torch_pruning_removal(
         return None
     copied = copy.deepcopy(model)
     graph = library.DependencyGraph().build_dependency(copied, example_inputs=example)
+    sizes = {layer: layer.get_parameter("weight").shape[0] for layer in removed(copied)}
     for layer, channels in removed(copied).items():
+        # A norm follows its convolution, and layers that are added lose their channels with the first of them.
+        if isinstance(layer, nn.BatchNorm2d) or layer.get_parameter("weight").shape[0] < sizes[layer]:
+            continue
         prune = library.prune_conv_out_channels if isinstance(layer, nn.Conv2d) else library.prune_linear_out_channels
         graph.get_pruning_group(layer, prune, idxs=channels).prune()
     return copied

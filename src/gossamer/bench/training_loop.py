@@ -29,7 +29,7 @@ _PARTS = {  # (end of the file's path, function) -> what it is, in the order of 
     ("proximal/handle.py", "_after_step"): "the proximal step",
     ("data/dataset.py", "training_batch"): "taking and shifting the images",
     ("measurement/measure.py", "measure"): "measuring what is left, once an epoch",
-    ("training/checkpoint.py", "save_checkpoint"): "the checkpoint, once an epoch",
+    ("training/checkpoint.py", "save_checkpoint"): "the checkpoint, every two seconds",
     ("training/directory.py", "append_metrics"): "the metrics, once an epoch",
 }
 

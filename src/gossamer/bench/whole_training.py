@@ -10,11 +10,11 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from gossamer.bench.result import Machine, Result, Value
+from gossamer.compaction import shrink_
 from gossamer.data import Dataset, digits
 from gossamer.measurement import measure
 from gossamer.proximal import attach, warm_up
 from gossamer.regularizers import integrated_tl1
-from gossamer.shrinking import shrink_
 
 __all__ = ["whole_training"]
 

@@ -72,10 +72,13 @@ class RunDirectory:
             raise GossamerError(f"{self.config} cannot be used: {error}") from None
 
     def append_metrics(self, metrics: EpochMetrics) -> None:
-        """Add the line of one epoch and bring it to the disk."""
+        """Add the line of one epoch."""
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(metrics)) + "\n")
-            file.flush()
+
+    def sync_metrics(self) -> None:
+        """Bring the lines to the disk, for a checkpoint that counts on them."""
+        with self.metrics.open("rb") as file:
             os.fsync(file.fileno())
 
     def read_metrics(self, epochs: int | None = None) -> list[EpochMetrics]:

@@ -29,6 +29,9 @@ from gossamer.training.small import write_small
 
 __all__ = ["accuracy", "train"]
 
+# At least so long between two checkpoints: a stop never costs more than that, and short epochs are not slowed down.
+_CHECKPOINT_SECONDS = 2.0
+
 # The part of the multiply-adds that has to be left, at most, for dead units to be removed during training.
 _WORTH_COMPACTING = 0.9
 
@@ -55,6 +58,7 @@ def train(
     progress = checkpoint.progress if checkpoint else Progress()
     history = run.keep_metrics(progress.epoch)
     yield from history
+    saved = -math.inf
 
     while progress.phase != "done":
         started = time.perf_counter()
@@ -83,9 +87,12 @@ def train(
         if config.compact_every and progress.epoch % config.compact_every == 0:
             _compact(model, dataset, optimizer, measured)
 
-        # The line before the checkpoint: stopped in between, the resumed run drops the line and makes it again.
+        # The lines before the checkpoint: stopped in between, the resumed run drops them and makes them again.
         run.append_metrics(metrics)
-        save_checkpoint(run.checkpoint, model, optimizer, progress)
+        if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
+            run.sync_metrics()
+            save_checkpoint(run.checkpoint, model, optimizer, progress)
+            saved = time.perf_counter()
         history.append(metrics)
         yield metrics
 
