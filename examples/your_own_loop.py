@@ -59,7 +59,8 @@ def main(epochs):
 
     for epoch in range(epochs):
         if epoch == epochs * 3 // 4:
-            gossamer.zero_dead_biases(model, example)  # so that dead filters can leave padded convolutions, too
+            # A dead filter that still sends a constant could not leave a padded convolution.
+            gossamer.zero_dead_biases(model, example, optimizer=optimizer)
             handle.hold()  # penalty off, zeros stay
             print(gossamer.shrink_(model, example, optimizer=optimizer))  # the rest of the training is faster
         for batch in torch.randperm(len(labels)).split(64):

@@ -10,6 +10,15 @@ import pytest
 
 Command = Callable[..., subprocess.Popen[str]]
 
+# The command, with a checkpoint after every epoch however short it is.
+_COMMAND = """
+import gossamer.training.loop
+from gossamer.cli import main
+
+gossamer.training.loop._CHECKPOINT_SECONDS = 0.0
+main()
+"""
+
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Command]:
@@ -18,7 +27,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
 
     def start(*words: str | int | Path) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gossamer.cli", *map(str, words)],
+            [sys.executable, "-c", _COMMAND, *map(str, words)],
             cwd=tmp_path,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from gossamer.cli.train import Request, run_training
 from gossamer.training import RunDirectory
 
 Command = Callable[..., subprocess.Popen[str]]
-EPOCHS = 10
+EPOCHS = 30  # the last six of them with the zeros held
 
 
 @pytest.fixture
@@ -40,10 +41,11 @@ def test_killed_twice_and_resumed_the_weights_are_the_same_bytes(
     run = tmp_path / "killed"
     options = ("--no-compare", "--epochs", EPOCHS, "--seed", 3)
     process = command("train", "digits", *options, "--run-dir", run)
-    for epochs in (2, 7):  # with the penalty on, and with the zeros held
+    for epochs, phase in ((2, "sparsify"), (26, "hold")):
         wait_for_epochs(process, run, epochs)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
+        assert torch.load(run / "checkpoint.pt", weights_only=True)["progress"]["phase"] == phase
         assert not (run / "weights.safetensors").exists()
         # The options that are left out are the run's own.
         process = command("train", "digits", "--no-compare", "--resume", "--run-dir", run)

@@ -45,6 +45,17 @@ def test_zeros_units_and_what_is_left_after_removal():
     assert fc2.nonzeros == 5000
 
 
+def test_after_removal_is_what_shrink_leaves():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    with torch.no_grad():
+        model[0].weight[0] = 0
+    alone, removed = (gossamer.measure(model, torch.zeros(1, 4), removal=removal) for removal in (False, True))
+    assert [layer.macs_compact for layer in alone.layers] == [12, 16]
+    assert [layer.macs_compact for layer in removed.layers] == [12, 12]
+    assert "after removal" in str(removed)
+    assert "after removal" not in str(alone)
+
+
 def test_unstructured_zeros_are_not_removable():
     model = nn.Linear(4, 4)
     with torch.no_grad():

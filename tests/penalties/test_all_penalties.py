@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gossamer import GossamerError, penalties
 from gossamer.penalties import Penalty, ScalarPenalty
@@ -265,3 +266,31 @@ def test_p_has_a_range():
     for p in (1.0, 1.5):
         with pytest.raises(GossamerError, match="between 0 and 1"):
             penalties.Lp(p)
+
+
+@pytest.mark.parametrize("cls", SCALAR)
+@given(data=st.data(), seed=SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_a_step_for_each_weight_is_that_weights_own(cls, data, seed):
+    penalty = data.draw(instances(cls))
+    w = random_weights(seed, 12)
+    steps = 10 ** (6 * torch.rand(12, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 5)
+    alone = torch.stack([penalty.prox(x, float(step)) for x, step in zip(w, steps, strict=True)])
+    torch.testing.assert_close(penalty.prox(w, steps), alone, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("cls", CONCRETE)
+def test_weights_on_a_gpu_meet_a_step_from_the_cpu(cls):
+    """There is no GPU in these tests: fake tensors check devices and shapes as the real ones would."""
+    with FakeTensorMode():
+        w = torch.empty(4, 5, device="cuda")
+        for step in (0.1, torch.tensor(0.1), torch.empty(4, 1, device="cuda")):
+            kernel_step = step if isinstance(step, torch.Tensor) else torch.tensor(step, dtype=torch.float64)
+            x = cls().kernel(w, kernel_step)
+            assert (x.device.type, x.shape, x.dtype) == ("cuda", w.shape, w.dtype)
+
+
+@pytest.mark.parametrize("cls", CONCRETE)
+def test_large_finite_weights_stay_finite(cls):
+    w = torch.tensor([[1e20, -2e20, 0.0]])
+    assert torch.isfinite(cls().prox(w, 1e-3)).all()

@@ -142,6 +142,18 @@ def test_frozen_and_unused_parameters_are_left_alone():
     assert not torch.equal(before[4], after[4])
 
 
+def test_a_layer_that_is_unfrozen_without_an_optimizer_of_its_own():
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model[2:].parameters(), lr=0.1)
+    gossamer.attach(optimizer, gossamer.l1(model, 1.0))
+    model[0].requires_grad_(True)
+    before = weights(model)
+    train(model, optimizer, batches(2))
+    assert torch.equal(model[0].weight, before[0])
+    assert not torch.equal(model[2].weight, before[2])
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_steps_that_grad_scaler_skips(fused):
     model = net()
@@ -251,6 +263,15 @@ class TestHold:
             assert (layer.weight[~zero] != 0).all()
         assert not torch.equal(before[0], model[0].weight)
 
+    def test_the_schedule_is_not_asked_any_more(self):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        handle = gossamer.attach(optimizer, gossamer.l1(model, 1e-3), schedule=lambda step: 1.0 - step)
+        train(model, optimizer, batches(2))
+        handle.hold()
+        train(model, optimizer, batches(3))
+        assert handle.steps == 5
+
     def test_without_hold_momentum_revives_weights(self):
         model, optimizer, handle = self.trained()
         zeros = model[2].weight == 0
@@ -304,6 +325,28 @@ class TestBadInput:
         gossamer.attach(optimizer, gossamer.l1(model, 1.0, only=["2"]))
         with pytest.raises(GossamerError, match=r"2\.weight already has a regularizer"):
             gossamer.attach(optimizer, gossamer.l1(model, 1.0, skip=["0"]))
+
+    def test_the_same_weight_through_two_optimizers(self):
+        model = net()
+        first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+        gossamer.attach(first, gossamer.l1(model, 1.0))
+        with pytest.raises(GossamerError, match="already has a regularizer"):
+            gossamer.attach(second, gossamer.l1(model, 1.0))
+        del first
+        gossamer.attach(second, gossamer.l1(model, 1.0))
+
+    def test_momentum_without_end(self):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=1.0)
+        gossamer.attach(optimizer, gossamer.l1(model, 1.0))
+        with pytest.raises(GossamerError, match="momentum 1"):
+            train(model, optimizer, batches(1))
+
+    def test_compile(self):
+        model = net()
+        optimizer = torch.optim.Adam(model.parameters())
+        with pytest.raises(GossamerError, match="`compile`"):
+            gossamer.attach(optimizer, gossamer.l1(model, 1.0), metric="adaptive", compile="bogus")
 
     def test_metrics(self):
         model = net()

@@ -96,9 +96,10 @@ def test_a_plain_optimizer_loads_our_checkpoint():
 
 def test_the_checkpoint_of_another_regularizer():
     model = net()
-    optimizer, _ = start(model, "euclidean")
+    optimizer, attached = start(model, "euclidean")
     train(model, optimizer, data(2))
     state = optimizer.state_dict()
+    attached.remove()
     other = torch.optim.Adam(model.parameters(), lr=5e-2)
     handle = gossamer.attach(other, gossamer.l1(model, 1e-3, only=["2"]))
     with pytest.raises(GossamerError, match=r"0\.weight, 2\.weight.*is on 2\.weight"):

@@ -87,3 +87,67 @@ def test_it_prints_what_it_does():
     text = str(gossamer.integrated_tl1(Net(), 1e-3, a=0.5))
     assert "fc.weight" in text
     assert "0.9 TransformedL1(a=0.5) + 0.1 Group" in text
+
+
+def test_a_misspelt_option():
+    with pytest.raises(GossamerError, match=r"no option skp.*skip"):
+        gossamer.l1(Net(), 1.0, skp=["fc"])
+    with pytest.raises(GossamerError, match="no option groups"):
+        gossamer.l1(Net(), 1.0, groups="outputs")
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3)
+        self.attention = nn.MultiheadAttention(3, 1)
+        self.head = nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embedding.weight
+        self.again = self.head
+
+
+@pytest.mark.parametrize("tied", ["embedding", "head", "again"])
+def test_a_tied_weight_goes_by_all_its_names(tied):
+    model = Tied()
+    assert names(gossamer.l1(model, 1.0, only=[tied])) == ["embedding.weight"]
+    assert "embedding.weight" not in names(gossamer.l1(model, 1.0, skip=[model.get_submodule(tied)]))
+
+
+def test_a_part_of_an_attention():
+    model = Tied()
+    for part in ("attention.out_proj", model.attention.out_proj, "attention.out_proj.weight"):
+        assert names(gossamer.l1(model, 1.0, only=[part])) == ["attention.out_proj.weight"]
+
+
+def test_a_layer_that_cannot_be_regularized_can_be_left_out():
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), nn.Linear(3, 3))
+    assert names(gossamer.l1(model, 1.0, skip=["0"])) == ["1.weight"]
+    assert names(gossamer.l1(model, 1.0, only=["1"], example=torch.zeros(1, 3), cost_exponent=0.5)) == ["1.weight"]
+    with pytest.raises(GossamerError, match="parametrization"):
+        gossamer.l1(model, 1.0)
+    with pytest.raises(GossamerError, match="parametrization"):
+        gossamer.measure(model, torch.zeros(1, 3))
+
+
+def test_compiled_parts_keep_their_names_order_and_costs():
+    plain, model = Net(), Net()
+    model.features = torch.compile(model.features, backend="eager")
+    model.eval()(EXAMPLE)
+    regularizer = gossamer.integrated_tl1(model, 1.0, example=EXAMPLE)
+    assert names(regularizer) == names(gossamer.integrated_tl1(plain, 1.0))
+    assert [layer.macs for layer in gossamer.measure(model, EXAMPLE).layers] == [
+        layer.macs for layer in gossamer.measure(plain, EXAMPLE).layers
+    ]
+    assert names(gossamer.l1(nn.DataParallel(plain), 1.0, only="fc")) == ["fc.weight"]
+
+
+def test_more_bad_choices():
+    model = Net()
+    with pytest.raises(GossamerError, match="received a Parameter"):
+        gossamer.l1(model, 1.0, only=[model.fc.weight])
+    with pytest.raises(GossamerError, match=r"leaves `fc\.weight` out"):
+        gossamer.l1(model, 1.0, skip=["fc"], strengths={"fc": 1.0})
+    with pytest.raises(GossamerError, match="strength"):
+        gossamer.l1(model, None)
+    with pytest.raises(GossamerError, match="trains none"):
+        gossamer.l1(model, 1.0).owned_by(torch.optim.SGD(Net().parameters(), lr=0.1))

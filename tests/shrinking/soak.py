@@ -9,12 +9,17 @@ import sys
 import time
 from random import Random
 
+import torch
+
+import gossamer
+
 from .networks import Recipe
 from .test_random_networks import check
 
 
 def main(networks: int) -> None:
     draw = Random(0)
+    print(f"gossamer {gossamer.__version__}, torch {torch.__version__}, seed 0", flush=True)
     started, before, after = time.perf_counter(), 0, 0
     for done in range(1, networks + 1):
         recipe = Recipe(

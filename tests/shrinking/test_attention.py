@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from gossamer.shrinking import plan, shrink, shrink_
 from gossamer.layers.attention import CompactMultiheadAttention
+from gossamer.shrinking import plan, shrink, shrink_
 
 
 class Packed(nn.Module):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-import gossamer.shrinking.calls as shrinking
 from gossamer.errors import GossamerError
-from gossamer.shrinking import shrink, shrink_
+from gossamer.shrinking import plan, shrink, shrink_, take
 
 
 def prunable() -> nn.Sequential:
@@ -67,24 +67,123 @@ def test_an_optimizer_of_another_model() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_a_failure_in_the_optimizer_undoes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def trained(model: nn.Module, make: Callable[..., torch.optim.Optimizer] = torch.optim.Adam) -> torch.optim.Optimizer:
+    optimizer = make(model.parameters())
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.randn(2, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    kill(model)
+    return optimizer
+
+
+def kill(model: nn.Module) -> None:
+    with torch.no_grad():
+        model[0].weight[1:] = 0
+        model[0].bias[1:] = 0
+
+
+def test_a_failure_in_the_middle_of_the_optimizer_undoes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     model = prunable()
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.randn(2, 3)).sum().backward()
-    optimizer.step()
-    before = copy.deepcopy(model.state_dict())
+    optimizer = trained(model)
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    calls = 0
 
-    def fail(*_: object) -> None:
-        raise RuntimeError("no")
+    def fail(tensor: Tensor, cuts: Mapping[int, Tensor]) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise RuntimeError("no")
+        return take(tensor, cuts)
 
-    monkeypatch.setattr(shrinking, "OptimizerCut", fail)
+    monkeypatch.setattr("gossamer.shrinking.optimizer.take", fail)
     with pytest.raises(RuntimeError, match="no"):
         shrink_(model, torch.randn(2, 3), optimizer=optimizer)
+    assert calls > 3
     assert model[0].out_features == 4
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(torch.equal(before[0][name], tensor) for name, tensor in model.state_dict().items())
+    torch.testing.assert_close(optimizer.state_dict(), before[1], rtol=0, atol=0)
     assert all(
         parameter.grad is not None and parameter.grad.shape == parameter.shape for parameter in model.parameters()
     )
+    optimizer.step()
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS])
+def test_an_optimizer_whose_state_cannot_be_cut(make: Callable[..., torch.optim.Optimizer]) -> None:
+    model = prunable()
+    optimizer = trained(model, make)
+    with pytest.raises(GossamerError, match="cannot be cut along"):
+        shrink_(model, torch.randn(2, 3), optimizer=optimizer)
+    assert model[0].out_features == 4
+
+
+def test_an_optimizer_of_a_part_of_the_model() -> None:
+    model = prunable()
+    kill(model)
+    with pytest.raises(GossamerError, match="does not own `"):
+        shrink_(model, torch.randn(2, 3), optimizer=torch.optim.Adam(model[0].parameters()))
+    assert model[0].out_features == 4
+
+
+def test_an_optimizer_that_has_other_parameters_too() -> None:
+    model, other = prunable(), nn.Linear(2, 2)
+    kill(model)
+    optimizer = torch.optim.Adam([*model.parameters(), *other.parameters()])
+    shrink_(model, torch.randn(2, 3), optimizer=optimizer)
+    assert model[0].out_features < 4
+
+
+def test_what_is_no_optimizer() -> None:
+    with pytest.raises(GossamerError, match="received str"):
+        shrink_(prunable(), torch.randn(2, 3), optimizer="adam")  # type: ignore[arg-type]
+
+
+def test_inputs_that_cannot_be_random() -> None:
+    """Only the example itself has to be an input that the model takes."""
+
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.relu(self.first(torch.linalg.cholesky(x))))
+
+    model = Picky()
+    with torch.no_grad():
+        model.first.weight[1:] = 0
+        model.first.bias[1:] = 0
+    small = shrink(model, torch.eye(3))
+    assert small.first.out_features == 1
+
+
+def test_shared_biases_and_shared_weights_say_why() -> None:
+    class Shared(nn.Module):
+        def __init__(self, bias: bool) -> None:
+            super().__init__()
+            self.first = nn.Linear(3, 4)
+            self.a, self.b = nn.Linear(4, 4, bias=bias), nn.Linear(4, 4, bias=bias)
+            if bias:
+                self.b.bias = self.a.bias
+            else:
+                self.b.weight = self.a.weight
+            with torch.no_grad():
+                self.first.weight[2:] = 0
+                self.first.bias[2:] = 1.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.relu(self.first(x))
+            return self.a(x) + self.b(x)
+
+    for bias in (False, True):
+        text = str(plan(Shared(bias), torch.randn(2, 3)))
+        assert "please report" not in text
+        assert "shared by layers" in text or "used elsewhere too" in text
 
 
 def test_what_is_not_understood_stays() -> None:
@@ -99,6 +198,6 @@ def test_what_is_not_understood_stays() -> None:
     model = Odd()
     with torch.no_grad():
         model.last.weight[:, 1] = 0
-    found = shrinking.plan(model, torch.randn(4, 4))
+    found = plan(model, torch.randn(4, 4))
     assert found.empty
     assert "not understood" in str(found)

@@ -30,6 +30,14 @@ class SmallNetwork(nn.Module):
         return self.output(nn.functional.dropout(torch.relu(self.hidden(points)), 0.2, self.training))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _checkpoint_after_every_epoch() -> Iterator[None]:
+    """These trainings are over before the time between two checkpoints is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gossamer.training.loop._CHECKPOINT_SECONDS", 0.0)
+        yield
+
+
 @pytest.fixture
 def config() -> TrainingConfig:
     return CONFIG

@@ -77,6 +77,8 @@ def test_resumed_after_any_epoch_the_weights_are_the_same_bit_by_bit(
     start: StartTraining, finished: RunDirectory, tmp_path: Path, epochs: int
 ) -> None:
     list(islice(start(tmp_path / "stopped"), epochs))
+    checkpoint = torch.load(tmp_path / "stopped" / "checkpoint.pt", weights_only=True)
+    assert checkpoint["progress"]["epoch"] == epochs
     metrics = list(start(tmp_path / "stopped", resume=True))
     run = RunDirectory(tmp_path / "stopped")
     assert run.weights.read_bytes() == finished.weights.read_bytes()

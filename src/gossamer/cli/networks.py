@@ -31,7 +31,7 @@ class StoredNetwork:
     @property
     def measurement(self) -> Measurement:
         """What is left of the full network."""
-        return measure(self.model, self.example).against(measure(self.full, self.example))
+        return measure(self.model, self.example, removal=True).against(measure(self.full, self.example))
 
 
 @dataclass(frozen=True)

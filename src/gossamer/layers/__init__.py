@@ -7,7 +7,14 @@ from gossamer.layers.attention import (
     restore_attention,
 )
 from gossamer.layers.cost import Convention, call_order, multiply_adds
-from gossamer.layers.find import Weight, find_weights, original_module
+from gossamer.layers.find import (
+    Weight,
+    find_weights,
+    is_parameter,
+    original_module,
+    plain_name,
+    require_supported,
+)
 from gossamer.layers.layout import Groups, Layout, layouts, require_groups
 
 __all__ = [
@@ -20,9 +27,12 @@ __all__ = [
     "compact_attention",
     "find_weights",
     "is_compactable",
+    "is_parameter",
     "layouts",
     "multiply_adds",
     "original_module",
+    "plain_name",
     "require_groups",
+    "require_supported",
     "restore_attention",
 ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -38,8 +39,10 @@ def multiply_adds(model: nn.Module, example: Example, convention: Convention = "
 
     def add(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         for attribute, macs in _call_macs(module, args, kwargs, output, convention).items():
-            weight = module.get_parameter(attribute)
-            totals[weight] = totals.get(weight, 0) + macs
+            path, _, name = attribute.rpartition(".")
+            weight = module.get_submodule(path)._parameters.get(name)
+            if weight is not None:  # else it is computed, by a parametrization
+                totals[weight] = totals.get(weight, 0) + macs
 
     _observe(model, example, add)
     return totals
@@ -52,7 +55,8 @@ def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
         module.register_forward_hook(observer, with_kwargs=True) for module in model.modules() if layouts(module)
     ]
     try:
-        with evaluating(model):
+        # Compiled submodules would not see the hooks.
+        with evaluating(model), torch.compiler.set_stance("force_eager"):
             call.run(model)
     finally:
         for handle in handles:
@@ -93,7 +97,7 @@ def _unpadded_places(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, received: Tensor
     shape = zip(lengths, module.kernel_size, module.stride, module.dilation, strict=True)
     batch = received.numel() // max(module.in_channels * math.prod(lengths), 1)
     return batch * math.prod(
-        (length - dilation * (kernel - 1) - 1) // stride + 1 for length, kernel, stride, dilation in shape
+        max((length - dilation * (kernel - 1) - 1) // stride + 1, 0) for length, kernel, stride, dilation in shape
     )
 
 

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, fx, nn
+import torch
+from torch import fx, nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
 from gossamer.layers.cost import call_order
 from gossamer.layers.layout import Layout, layouts
 
-__all__ = ["Weight", "find_weights", "original_module"]
+__all__ = ["Weight", "find_weights", "is_parameter", "original_module", "plain_name", "require_supported"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,16 @@ class Weight:
 
 
 def original_module(model: nn.Module) -> nn.Module:
-    """The module behind `torch.compile`, which wraps it and prefixes all names."""
+    """The module behind `torch.compile` or a data-parallel wrapper, which prefix all of its names."""
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return original_module(model.module)
     inner = model._modules.get("_orig_mod")
-    return model if inner is None else inner
+    return model if inner is None else original_module(inner)
+
+
+def plain_name(name: str) -> str:
+    """A name without what `torch.compile` adds to it when it wraps a submodule."""
+    return name.replace("_orig_mod.", "").removesuffix("._orig_mod")
 
 
 def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weight, ...]:
@@ -55,21 +63,39 @@ def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weig
     position = {module: index for index, module in reversed(list(enumerate(called)))}
     in_order = sorted(modules.items(), key=lambda item: position.get(item[1], len(called)))
 
-    weights: list[Weight] = []
-    seen: set[int] = set()
+    weights: dict[object, Weight] = {}
     for module_name, module in in_order:
         for attribute in layouts(module):
-            name = f"{module_name}.{attribute}" if module_name else attribute
-            parameter = _real_parameter(module, attribute, name)
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                weights.append(Weight(name, module, attribute))
+            name = plain_name(f"{module_name}.{attribute}" if module_name else attribute)
+            weight = Weight(name, module, attribute)
+            weights.setdefault(weight.parameter if is_parameter(weight) else (module, attribute), weight)
     if not weights:
         raise GossamerError(
             f"`{type(model).__name__}` has no weight layers (linear, convolution, embedding, recurrent, attention). "
             "Pass the model that holds them."
         )
-    return tuple(weights)
+    return tuple(weights.values())
+
+
+def is_parameter(weight: Weight) -> bool:
+    """Whether the weight is a parameter, and not computed from others by a parametrization."""
+    path, _, attribute = weight.attribute.rpartition(".")
+    return attribute in weight.module.get_submodule(path)._parameters
+
+
+def require_supported(weight: Weight) -> None:
+    """Raise unless the weight is a parameter that can become exactly zero."""
+    if not is_parameter(weight):
+        raise GossamerError(
+            f"`{weight.name}` is computed by a parametrization and is no parameter, so it cannot become exactly zero. "
+            "Remove the parametrization first (`torch.nn.utils.parametrize.remove_parametrizations`), or leave the "
+            "layer out by `skip`."
+        )
+    if not weight.parameter.is_floating_point():
+        raise GossamerError(
+            f"`{weight.name}` has dtype {weight.parameter.dtype}; only real floating-point weights are supported. "
+            "Leave the layer out by `skip`."
+        )
 
 
 def _weight_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -81,19 +107,6 @@ def _weight_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             inside_attention.add(module.out_proj)  # its weight is one of the attention's own
         if layouts(module) and module not in inside_attention:
             yield name, module
-
-
-def _real_parameter(module: nn.Module, attribute: str, name: str) -> Tensor:
-    owner = module.get_submodule(attribute.rpartition(".")[0])
-    parameter = owner._parameters.get(attribute.rpartition(".")[2])
-    if parameter is None:
-        raise GossamerError(
-            f"`{name}` is computed by a parametrization and is no parameter, so it cannot become exactly zero. "
-            "Remove the parametrization first (`torch.nn.utils.parametrize.remove_parametrizations`)."
-        )
-    if not parameter.is_floating_point():
-        raise GossamerError(f"`{name}` has dtype {parameter.dtype}; only real floating-point weights are supported.")
-    return parameter
 
 
 class _LayerTracer(fx.Tracer):
@@ -108,7 +121,7 @@ class _LayerTracer(fx.Tracer):
 
 
 def _symbolic_order(model: nn.Module, weight_layers: Collection[nn.Module]) -> list[nn.Module]:
-    with _attributes_restored(model), warnings.catch_warnings():
+    with _attributes_restored(model), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             graph = _LayerTracer(weight_layers).trace(model)

@@ -6,7 +6,7 @@ Zero means == 0.0. Weights are counted without biases. For each weight of a mode
     macs          n: every weight, zero or not
     macs_nonzero  n * (non-zero weights / weights)
     macs_compact  n * (what is left of the weight when its empty rows and columns are removed / weights): output units
-                  that receive nothing and input units that are not read
+                  that receive nothing and input units that are not read; with `removal`, what `shrink` really leaves
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from torch import nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Convention, Weight, find_weights, multiply_adds, original_module
+from gossamer.layers import Convention, Weight, find_weights, multiply_adds, original_module, require_supported
+from gossamer.shrinking import shrink
 
 __all__ = ["LayerMeasurement", "Measurement", "measure"]
 
@@ -45,6 +46,7 @@ class Measurement:
 
     layers: tuple[LayerMeasurement, ...]
     convention: Convention = "true"
+    removal: bool = False
 
     @property
     def total(self) -> LayerMeasurement:
@@ -64,7 +66,7 @@ class Measurement:
 
     @property
     def flops_kept_compact(self) -> float:
-        """Multiply-adds left when dead units are removed and what remains is computed dense, over all."""
+        """`macs_compact` over all multiply-adds: what is left to compute dense when units are removed."""
         return _ratio(self.total.macs_compact, self.total.macs)
 
     def against(self, full: Measurement) -> Measurement:
@@ -81,6 +83,11 @@ class Measurement:
         )
         return replace(self, layers=tuple(layers))
 
+    def with_removal(self, small: Measurement) -> Measurement:
+        """The same counts with the multiply-adds that the shrunk network, measured as `small`, has left."""
+        left = {layer.name: layer.macs for layer in small.layers}
+        return replace(self, layers=tuple(replace(x, macs_compact=left[x.name]) for x in self.layers), removal=True)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
         return {
@@ -93,7 +100,8 @@ class Measurement:
         }
 
     def __str__(self) -> str:
-        header = ("layer", "weights", "non-zero", "kept", "units alive", "multiply-adds", "non-zero", "after removal")
+        last = "after removal" if self.removal else "no empty rows, columns"
+        header = ("layer", "weights", "non-zero", "kept", "units alive", "multiply-adds", "non-zero", last)
         rows = [header, *(_row(layer) for layer in (*self.layers, self.total))]
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         lines = ["  ".join(_align(row, widths)) for row in rows]
@@ -102,23 +110,30 @@ class Measurement:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, example: Example, *, convention: Convention = "true") -> Measurement:
+def measure(
+    model: nn.Module, example: Example, *, convention: Convention = "true", removal: bool = False
+) -> Measurement:
     """Count what is left of a model.
 
     Args:
-        model: any module with weight layers; it is run once, in evaluation mode.
+        model: any module with weight layers; it is run in evaluation mode.
         example: an input (a tensor, a tuple of arguments, a dict of keyword arguments). Multiply-adds are those of
             this input: pass a single sample for counts per sample.
         convention: "true" counts at the sizes that are really computed. "cges" costs padded convolutions as if they
             had no padding, like the published code that the paper's FLOP column stems from; for comparison with the
             paper only.
+        removal: find out by `shrink` what is left when dead units are removed, which takes a second or more. Otherwise
+            every weight is looked at alone, and `macs_compact` counts its rows and columns that are not empty.
     """
     if convention not in get_args(Convention):
         raise GossamerError(f"`convention` must be one of {', '.join(get_args(Convention))}; received {convention!r}.")
     model = original_module(model)
-    macs = multiply_adds(model, example, convention)
     weights = find_weights(model, example)
-    return Measurement(tuple(_measure(weight, macs.get(weight.parameter, 0)) for weight in weights), convention)
+    for weight in weights:
+        require_supported(weight)
+    macs = multiply_adds(model, example, convention)
+    found = Measurement(tuple(_measure(weight, macs.get(weight.parameter, 0)) for weight in weights), convention)
+    return found.with_removal(measure(shrink(model, example, form="module"), example)) if removal else found
 
 
 def _measure(weight: Weight, macs: int) -> LayerMeasurement:

@@ -38,7 +38,9 @@ class Penalty(ABC):
     def prox(self, w: Tensor, step: float | Tensor) -> Tensor:
         """argmin_x step * value(x) + 1/2 ||x - w||^2, in the dtype and shape of `w`."""
         computable = _computable(w)
-        return self.kernel(computable, _checked_step(step, computable)).to(w.dtype)
+        # A number alone is a vector of one.
+        vector = computable if w.dim() else computable.reshape(1)
+        return self.kernel(vector, _checked_step(step, vector)).to(w.dtype).reshape(w.shape)
 
     @abstractmethod
     def total(self, w: Tensor) -> Tensor:

@@ -53,7 +53,8 @@ class Group(Penalty):
     def kernel(self, w: Tensor, step: Tensor) -> Tensor:
         """Rescale each group; in a metric of its own where the step differs inside the groups."""
         if step.dim() == 0 or step.shape[-1] == 1:
-            norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+            # In double precision, or the squares of large weights would overflow.
+            norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True, dtype=torch.float64).to(w.dtype)
             ratio = self.inner.shrinkage(norm, step) / norm
             # A norm of zero (or squares that underflow): all of it goes, unless there is no penalty.
             return w - w * torch.where(norm > 0, ratio, (step > 0).to(w.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -60,13 +61,14 @@ def attach(
             "`metric='adaptive'` knows the metrics of Adam, AdamW, RMSprop and Adagrad; "
             f"received {type(optimizer).__name__}. Use metric='euclidean'."
         )
-    others = _handles.setdefault(optimizer, [])
+    if compile not in (True, False, "auto"):
+        raise GossamerError(f"`compile` must be True, False or 'auto'; received {compile!r}.")
     _require_owned(optimizer, regularizer)
-    _require_new(others, regularizer)
+    _require_new(regularizer)
     adaptive = metric == "adaptive"
     fused = None if adaptive else _fused_step(regularizer, compile)
     handle = ProximalStep(regularizer, adaptive=adaptive, schedule=schedule, fused=fused)
-    handle.connect(optimizer, others)
+    handle.connect(optimizer, _handles.setdefault(optimizer, []))
     return handle
 
 
@@ -76,8 +78,6 @@ def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:
 
 
 def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:  # noqa: A002
-    if compile not in (True, False, "auto"):
-        raise GossamerError(f"`compile` must be True, False or 'auto'; received {compile!r}.")
     weights = [(rule, rule.weight.parameter) for rule in regularizer.rules]
     large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
     if not (compile is True or (compile == "auto" and large)):
@@ -101,11 +101,17 @@ def _require_owned(optimizer: Optimizer, regularizer: Regularizer) -> None:
         )
 
 
-def _require_new(others: list[ProximalStep], regularizer: Regularizer) -> None:
-    taken = {id(rule.weight.parameter) for other in others for rule in other.regularizer.rules}
-    twice = [rule.name for rule in regularizer.rules if id(rule.weight.parameter) in taken]
-    if twice:
+def _require_new(regularizer: Regularizer) -> None:
+    if _attached_already(regularizer):
+        gc.collect()  # an optimizer that was replaced may still be waiting for the collector
+    if twice := _attached_already(regularizer):
         raise GossamerError(
-            f"{', '.join(twice)} already has a regularizer attached to this optimizer. Call `remove()` on that "
-            "handle first, or choose other layers by `only` and `skip`."
+            f"{', '.join(twice)} already has a regularizer attached. Call `remove()` on that handle first, or choose "
+            "other layers by `only` and `skip`."
         )
+
+
+def _attached_already(regularizer: Regularizer) -> list[str]:
+    handles = [handle for attached_to in list(_handles.values()) for handle in attached_to]
+    taken = {id(rule.weight.parameter) for handle in handles for rule in handle.regularizer.rules}
+    return [rule.name for rule in regularizer.rules if id(rule.weight.parameter) in taken]

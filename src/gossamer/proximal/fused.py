@@ -23,8 +23,8 @@ from gossamer.regularizers import Rule, Term
 
 __all__ = ["FUSED_FROM", "FusedStep", "Move", "supports"]
 
-# Weights in all from which `compile="auto"` uses the kernel. Below, a plain step takes about a millisecond, and
-# compiling the kernel for the first time takes as long as thousands of them (docs/performance.md).
+# Weights in all from which `compile="auto"` uses the kernel. Below, compiling it for the first time takes
+# longer than all the plain steps of a short training (docs/performance.md).
 FUSED_FROM = 5_000
 
 # As in kernel.cpp. Exact types: a subclass may compute something else.

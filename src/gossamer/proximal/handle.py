@@ -107,10 +107,11 @@ class ProximalStep:
         del args, kwargs
         if _skipped(optimizer):
             return
-        factor = self._strength_now()
+        factor = 0.0 if self.held else self._strength_now()
         self.steps += 1
+        owned = group_of(optimizer)
         weights = [(rule, rule.weight.parameter) for rule in self.regularizer.rules]
-        stepped = [(rule, weight) for rule, weight in weights if weight.requires_grad and weight.grad is not None]
+        stepped = [(rule, weight) for rule, weight in weights if weight in owned and weight.grad is not None]
         if self._zeros is None and factor > 0:
             steps = step_sizes(optimizer, [weight for _, weight in stepped], factor)
             self._take(optimizer, [Move(*pair, step) for pair, step in zip(stepped, steps, strict=True)])

@@ -6,12 +6,14 @@ compiled, so nothing is ever compiled again: not for another model, not for anot
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import warnings
@@ -36,7 +38,7 @@ _FLAGS = ([*_STRICT, "-march=native", "-fopenmp"], [*_STRICT, "-march=native"], 
 def load_kernel() -> Kernel | None:
     """The kernel, or nothing and one warning where it cannot be compiled."""
     try:
-        library = ctypes.CDLL(str(_compiled()))
+        library = _loaded()
     except (GossamerError, OSError, subprocess.SubprocessError) as error:
         warnings.warn(
             f"The proximal step runs without its fused kernel, many times slower on large weights: {error} "
@@ -51,12 +53,22 @@ def load_kernel() -> Kernel | None:
     return step
 
 
+def _loaded() -> ctypes.CDLL:
+    """The library; one that a crash has left damaged in the cache is compiled again."""
+    library = _compiled()
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        library.unlink(missing_ok=True)
+        return ctypes.CDLL(str(_compiled()))
+
+
 def _compiled() -> Path:
     """The shared library: from the cache, or compiled into it."""
     compiler = _compiler()
     folder = _cache_folder()
     library = folder / f"kernel-{_fingerprint(compiler)}.so"
-    if not library.exists():
+    if not (library.exists() and _is_ours(library)):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = Path(scratch, "kernel.so")
             _compile(compiler, built)
@@ -90,11 +102,19 @@ def _cache_folder() -> Path:
     try:
         folder = base / "gossamer"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+        if os.access(folder, os.W_OK) and _is_ours(folder):
             return folder
     except (OSError, RuntimeError):  # no home, or a home that cannot be written
         pass
-    return Path(tempfile.mkdtemp(prefix="gossamer-"))
+    temporary = tempfile.mkdtemp(prefix="gossamer-")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    return Path(temporary)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether only this user can have written it."""
+    status = path.lstat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode)
 
 
 def _fingerprint(compiler: list[str]) -> str:

@@ -1,8 +1,8 @@
 """The plain way to take a proximal step: PyTorch's operations, in place, a piece of the weight at a time.
 
 Every operation of a penalty sweeps over its whole tensor and makes a new one. On a large weight each of these comes
-from memory, and mostly from the operating system, anew; pieces that stay in the cache are three to ten times faster and
-need no more memory than themselves.
+from memory, and mostly from the operating system, anew; pieces that stay in the cache are faster (question a of
+`gossamer bench`) and need no more memory than themselves.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
+from gossamer.errors import GossamerError
+
 __all__ = ["diagonal", "group_of", "has_diagonal", "step_size", "step_sizes"]
 
 _Group = dict[str, Any]
@@ -43,7 +45,7 @@ def step_sizes(optimizer: Optimizer, parameters: Sequence[Tensor], factor: float
     found: dict[tuple[int, float], Tensor] = {}
     sizes = []
     for parameter in parameters:
-        group, state = groups[parameter], optimizer.state[parameter]
+        group, state = groups[parameter], optimizer.state.get(parameter, {})
         # Of all that is known here only Adagrad's decay looks at the state of a single parameter.
         key = id(group), float(state["step"]) if isinstance(optimizer, Adagrad) else 0.0
         if key not in found:
@@ -62,7 +64,7 @@ def step_size(optimizer: Optimizer, group: _Group, state: _State) -> Tensor:
 @step_size.register
 def _(optimizer: SGD, group: _Group, state: _State) -> Tensor:
     del optimizer, state
-    momentum: float = group["momentum"]
+    momentum = _momentum(group)
     dampening: float = group["dampening"] if momentum else 0.0  # without momentum there is nothing to dampen
     return _learning_rate(group) * ((1 - dampening) / (1 - momentum))
 
@@ -70,8 +72,7 @@ def _(optimizer: SGD, group: _Group, state: _State) -> Tensor:
 @step_size.register
 def _(optimizer: RMSprop, group: _Group, state: _State) -> Tensor:
     del optimizer, state
-    momentum: float = group["momentum"]
-    return _learning_rate(group) / (1 - momentum)
+    return _learning_rate(group) / (1 - _momentum(group))
 
 
 @step_size.register
@@ -116,6 +117,15 @@ def _(optimizer: Adagrad, group: _Group, state: _State) -> Tensor:
 def has_diagonal(optimizer: Optimizer) -> bool:
     """Whether the metric of this optimizer is known."""
     return diagonal.dispatch(type(optimizer)) is not diagonal.dispatch(Optimizer)
+
+
+def _momentum(group: _Group) -> float:
+    momentum: float = group["momentum"]
+    if not momentum < 1:
+        raise GossamerError(
+            f"With momentum {momentum!r} gradients add up without end, and no strength goes with that. Use one below 1."
+        )
+    return momentum
 
 
 def _learning_rate(group: _Group) -> Tensor:

@@ -81,7 +81,8 @@ class Regularizer:
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.strength) and self.strength >= 0):
+        number = isinstance(self.strength, int | float)
+        if not (number and math.isfinite(self.strength) and self.strength >= 0):
             raise GossamerError(f"`strength` must be finite and not negative; received {self.strength!r}.")
         if not self.rules:
             raise GossamerError("No weight is left to regularize. Choose other layers by `only` and `skip`.")
@@ -93,7 +94,10 @@ class Regularizer:
     def owned_by(self, optimizer: Optimizer) -> Regularizer:
         """The part of this regularizer whose weights the optimizer trains, for models with several optimizers."""
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        return replace(self, rules=tuple(rule for rule in self.rules if id(rule.weight.parameter) in owned))
+        rules = tuple(rule for rule in self.rules if id(rule.weight.parameter) in owned)
+        if not rules:
+            raise GossamerError(f"This {type(optimizer).__name__} trains none of the weights of this regularizer.")
+        return replace(self, rules=rules)
 
     def __str__(self) -> str:
         width = max(len(rule.name) for rule in self.rules)

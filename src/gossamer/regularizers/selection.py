@@ -6,11 +6,19 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Weight, find_weights, multiply_adds, original_module
+from gossamer.layers import (
+    Weight,
+    find_weights,
+    is_parameter,
+    multiply_adds,
+    original_module,
+    plain_name,
+    require_supported,
+)
 
 __all__ = ["LayerOptions", "select"]
 
@@ -38,6 +46,11 @@ class LayerOptions(TypedDict, total=False):
 
 def select(model: nn.Module, strength: float, options: LayerOptions) -> list[tuple[Weight, float]]:
     """The chosen weights in order of execution, each with its scale relative to `strength`."""
+    if unknown := sorted(options.keys() - LayerOptions.__annotations__.keys()):
+        raise GossamerError(
+            f"A regularizer has no option {', '.join(unknown)}. "
+            f"Besides its own it takes: {', '.join(LayerOptions.__annotations__)}."
+        )
     model = original_module(model)
     example = options.get("example")
     weights = find_weights(model, example)
@@ -45,6 +58,8 @@ def select(model: nn.Module, strength: float, options: LayerOptions) -> list[tup
     chosen = set(weights) if only is None else _matching(model, weights, only, "only")
     chosen -= _matching(model, weights, options.get("skip", ()), "skip")
     selected = [weight for weight in weights if weight in chosen]
+    for weight in selected:
+        require_supported(weight)
 
     scales = _cost_scales(model, selected, example, options.get("cost_exponent", 0.0))
     for layer, own in (options.get("strengths") or {}).items():
@@ -53,6 +68,8 @@ def select(model: nn.Module, strength: float, options: LayerOptions) -> list[tup
         if not strength > 0:
             raise GossamerError(f"`strengths` needs a positive common `strength`; received {strength!r}.")
         for weight in _matching(model, weights, [layer], "strengths"):
+            if weight not in chosen:
+                raise GossamerError(f"`strengths[{layer!r}]`: `only` or `skip` leaves `{weight.name}` out.")
             scales[weight] = own / strength
     return [(weight, scales[weight]) for weight in selected]
 
@@ -63,11 +80,11 @@ def _matching(model: nn.Module, weights: tuple[Weight, ...], layers: Iterable[_L
         layers = [layers]
     found: set[Weight] = set()
     for layer in layers:
-        if isinstance(layer, nn.Module):
-            inside = set(original_module(layer).modules())
-            matches = {weight for weight in weights if weight.module in inside}
-        else:
-            matches = {weight for weight in weights if weight.name == layer or weight.name.startswith(f"{layer}.")}
+        if not isinstance(layer, str | nn.Module):
+            raise GossamerError(f"`{option}` takes layer names and modules; received a {type(layer).__name__}.")
+        inside = _inside(model, layer)
+        matches = {weight for weight in weights if weight.module in inside or _own(weight) in inside}
+        matches |= {weight for weight in weights if weight.name == layer}
         if not matches:
             what = f"a module of type {type(layer).__name__}" if isinstance(layer, nn.Module) else repr(layer)
             raise GossamerError(
@@ -76,6 +93,18 @@ def _matching(model: nn.Module, weights: tuple[Weight, ...], layers: Iterable[_L
             )
         found |= matches
     return found
+
+
+def _inside(model: nn.Module, layer: _Layer) -> set[nn.Module | Tensor]:
+    """The modules of a layer or block, and their parameters: a tied weight belongs to every layer that holds it."""
+    named = {plain_name(name): module for name, module in model.named_modules(remove_duplicate=False)}
+    block = named.get(layer) if isinstance(layer, str) else layer
+    return set() if block is None else {*original_module(block).modules(), *block.parameters()}
+
+
+def _own(weight: Weight) -> Tensor | None:
+    """The parameter, where there is one: a parametrized weight is none."""
+    return weight.parameter if is_parameter(weight) else None
 
 
 def _cost_scales(

@@ -23,20 +23,26 @@ from gossamer.shrinking.analysis import Analysis
 from gossamer.shrinking.attempt import Outcome, settle_plan
 from gossamer.shrinking.graph import smaller_graph
 from gossamer.shrinking.interpret import analyse
-from gossamer.shrinking.optimizer import OptimizerCut, check_owner
+from gossamer.shrinking.optimizer import OptimizerCut, check_cuts, check_owner
 from gossamer.shrinking.plans import Plan
 from gossamer.shrinking.solve import Decision
 from gossamer.shrinking.surgery import InPlace, smaller_copy
 from gossamer.shrinking.trace import trace
-from gossamer.shrinking.verify import Outputs, agree, buffers_kept, probes, steady_outputs, training_outputs
+from gossamer.shrinking.verify import Outputs, agree, buffers_kept, steady_calls, training_outputs
 
 __all__ = ["Form", "GraphFormWarning", "plan", "settle", "shrink", "shrink_"]
 
 Form = Literal["auto", "module", "graph"]
 
 
+_TRAINING_ONLY = (
+    "the training forward is unchanged; in evaluation mode the outputs differ until the running means have settled, "
+    "because dead channels with a shift have left a batch norm (zero_dead_biases before shrinking avoids that)"
+)
+
+
 class GraphFormWarning(UserWarning):
-    """`shrink(form="auto")` returned the exported graph, because forward has sizes written in."""
+    """`shrink(form="auto")` returned the exported graph, because the class could not lose as many units."""
 
 
 def shrink(model: nn.Module, example: Example, *, form: Form = "auto") -> nn.Module:
@@ -71,10 +77,10 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
     `optimizer.state` are cut alike, and a bias that folding creates joins the param group of its weight. If anything
     fails, model and optimizer are as they were.
     """
-    calls = probes(call_with(model, example))
+    call = call_with(model, example)
     if optimizer is not None:
         check_owner(model, optimizer)
-    expected = steady_outputs(model, calls)
+    calls, expected = steady_calls(model, call)
     training = any(module.training for module in model.modules())
     trained = training_outputs(model, calls) if training else None
     traced = trace(model, calls[0])
@@ -94,17 +100,21 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
         lambda: analyse(model, traced, training=training, whole_heads=True),
     )
     _commit(model, outcome.plan, optimizer)
+    if trained is not None and not _holds_in_place(model, calls, expected, None):
+        return outcome.plan.noting(_TRAINING_ONLY)
     return outcome.plan
 
 
 def _commit(model: nn.Module, settled: Plan, optimizer: Optimizer | None) -> None:
+    if optimizer is not None:
+        check_cuts(model, settled, optimizer)
     shapes = {parameter: tuple(parameter.shape) for parameter in model.parameters()}
     change = InPlace(model, settled)
     if optimizer is None:
         return
     try:
         OptimizerCut(optimizer, model, settled, shapes, change.made)
-    except Exception:
+    except BaseException:
         change.undo()
         raise
 
@@ -125,8 +135,7 @@ def settle(model: nn.Module, example: Example, form: Form) -> Outcome[nn.Module]
     """The smaller module with the plan that made it."""
     if form not in ("auto", "module", "graph"):
         raise GossamerError(f"`form` must be 'auto', 'module' or 'graph'; received {form!r}.")
-    calls = probes(call_with(model, example))
-    expected = steady_outputs(model, calls)
+    calls, expected = steady_calls(model, call_with(model, example))
     if form == "graph":
         return _as_graph(model, calls, expected)
     by_module = _as_module(model, calls, expected)
@@ -136,7 +145,8 @@ def settle(model: nn.Module, example: Example, form: Form) -> Outcome[nn.Module]
     if by_graph.plan.weights_after >= by_module.plan.weights_after:
         return by_module
     note = (
-        f"forward has sizes written in, so the exported graph is returned: it keeps "
+        f"the class cannot lose all of them (its forward has sizes written in, or shares layers in a way that "
+        f"does not go with fewer), so the exported graph is returned: it keeps "
         f"{by_graph.plan.weights_after:,} parameters, form='module' would keep {by_module.plan.weights_after:,}"
     )
     return Outcome(by_graph.plan.noting(note), by_graph.result, by_graph.blocked)

@@ -10,7 +10,7 @@ from torch import Tensor
 from gossamer.shrinking.analysis import Analysis
 from gossamer.shrinking.solve import Decision
 
-__all__ = ["Cuts", "decide_cuts", "take"]
+__all__ = ["Cuts", "decide_cuts", "packed", "take"]
 
 Cuts = Mapping[int, Tensor]
 """Dimension to kept indices. For the weight of a grouped convolution dimension 1 holds a row for each kept group."""
@@ -22,6 +22,15 @@ def take(tensor: Tensor, cuts: Cuts) -> Tensor:
         index = index.to(tensor.device)
         tensor = tensor.index_select(dim, index) if index.dim() == 1 else _take_grouped(tensor, index)
     return tensor
+
+
+def packed(part: Tensor, whole: Tensor) -> Tensor:
+    """The part without gaps, in the memory format of the tensor that it was taken from."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    last = formats.get(whole.dim())
+    if last is not None and not whole.is_contiguous() and whole.is_contiguous(memory_format=last):
+        return part.contiguous(memory_format=last)
+    return part.contiguous()
 
 
 def _take_grouped(weight: Tensor, index: Tensor) -> Tensor:

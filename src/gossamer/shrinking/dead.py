@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
+from torch.optim import Optimizer
 
 from gossamer.example import Example, call_with
 from gossamer.shrinking.analysis import Analysis
@@ -27,12 +28,13 @@ aten = torch.ops.aten
 _LAYERS: set[Any] = {aten.linear.default, *CONVOLUTIONS}
 
 
-def zero_dead_biases(model: nn.Module, example: Example) -> int:
+def zero_dead_biases(model: nn.Module, example: Example, *, optimizer: Optimizer | None = None) -> int:
     """Set bias and norm shift of every dead unit to zero, in place; returns how many numbers changed.
 
     Dead is a unit that no longer depends on the input, because all of its ingoing weights (or those of all units
     before it) are zero. Outputs of the model keep their biases. The running mean of a dead unit becomes zero too, so
-    that training and evaluation agree about it.
+    that training and evaluation agree about it. With an `optimizer`, what it remembers of these numbers (momentum,
+    moments) is forgotten too, or it would move them on.
     """
     run = analyse(model, trace(model, call_with(model, example)))
     fixed = _pinned(run)
@@ -44,7 +46,14 @@ def zero_dead_biases(model: nn.Module, example: Example) -> int:
                 entries = dead.to(tensor.device) & (tensor != 0)
                 changed += int(entries.sum())
                 tensor[entries] = 0
+                for value in _states(optimizer, tensor):
+                    value[dead.to(value.device)] = 0
     return changed
+
+
+def _states(optimizer: Optimizer | None, tensor: Tensor) -> list[Tensor]:
+    held = {} if optimizer is None else optimizer.state.get(tensor, {})
+    return [value for value in held.values() if isinstance(value, Tensor) and value.shape == tensor.shape]
 
 
 def _pinned(run: Analysis) -> Tensor:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from gossamer.shrinking.analysis import Analysis
 from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
+from gossamer.shrinking.analysis import Analysis
 from gossamer.shrinking.cuts import decide_cuts, take
 from gossamer.shrinking.labels import FIXED, NEUTRAL
 from gossamer.shrinking.plans import Attention, Channels, Fold, Plan, Size
@@ -148,9 +148,14 @@ def _obstacles(run: Analysis, decision: Decision) -> dict[int, str]:
     """Constants that stay because the layer that reads them cannot take them into its bias."""
     found: dict[int, str] = {}
     for layer in run.layers.values():
-        stuck = layer.steady() & ~layer.spared()
+        known = torch.stack([use.known for use in layer.uses]).all(0)
+        stuck = {
+            f"constant, but {layer.obstacle}": layer.steady() & ~layer.spared(),
+            f"constant, but not the same in every call of {layer.weight}": known & ~layer.steady(),
+        }
         for use in layer.uses:
-            for label in use.inputs[stuck & decision.lives(use.inputs)].tolist():
-                found.setdefault(int(decision.classes[label]), f"constant, but {layer.obstacle}")
+            for reason, inputs in stuck.items():
+                for label in use.inputs[inputs & decision.lives(use.inputs)].tolist():
+                    found.setdefault(int(decision.classes[label]), reason)
     found.pop(NEUTRAL, None)
     return found

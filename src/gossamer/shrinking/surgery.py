@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.layers.attention import compact_attention
-from gossamer.shrinking.cuts import Cuts, take
+from gossamer.shrinking.cuts import Cuts, packed, take
 from gossamer.shrinking.plans import Attention, Fold, Plan
 from gossamer.shrinking.trace import state_tensors
 
@@ -41,7 +41,7 @@ def _compact(module: nn.Module, attention: Attention) -> None:
 
 
 def _smaller(tensor: Tensor, cuts: Cuts) -> Tensor:
-    part = take(tensor.detach(), cuts).contiguous()
+    part = packed(take(tensor.detach(), cuts), tensor)
     return nn.Parameter(part, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else part
 
 
@@ -71,7 +71,7 @@ class InPlace:
         self._undo: list[Callable[[], None]] = []
         try:
             self._apply(model, plan)
-        except Exception:
+        except BaseException:
             self.undo()
             raise
 
@@ -101,8 +101,8 @@ class InPlace:
     def _replace(self, tensor: Tensor, cuts: Mapping[int, Tensor]) -> None:
         data, grad = tensor.data, tensor.grad
         self._undo.append(lambda: _put(tensor, data, grad))
-        smaller = take(data, cuts).contiguous() if cuts else data.clone()
-        _put(tensor, smaller, None if grad is None else take(grad, cuts).contiguous())
+        smaller = packed(take(data, cuts), data) if cuts else data.clone()
+        _put(tensor, smaller, None if grad is None else packed(take(grad, cuts), grad))
 
     def _swap(self, module: nn.Module, attention: Attention) -> None:
         before, kind = dict(vars(module)), type(module)

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
 
-__all__ = ["Outputs", "agree", "buffers_kept", "probes", "steady_outputs", "training_outputs"]
+__all__ = ["Outputs", "agree", "buffers_kept", "probes", "steady_calls", "training_outputs"]
 
 Outputs = list[list[Tensor]]
 """For each call the tensors that the model returns."""
@@ -66,17 +66,29 @@ def buffers_kept(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(before)
 
 
-def steady_outputs(model: nn.Module, calls: list[Call]) -> Outputs:
-    """The model's outputs in evaluation mode; an error if the example does not fit or they are random."""
+def steady_calls(model: nn.Module, call: Call) -> tuple[list[Call], Outputs]:
+    """The example and those random inputs that the model takes, with its outputs for them in evaluation mode.
+
+    An error if the example does not fit, or if its outputs are random.
+    """
+    calls, found = [], []
     with evaluating(model), buffers_kept(model):
-        found = [call.run(model) for call in calls]
-        again = calls[0].run(model)
+        for number, probe in enumerate(probes(call)):
+            try:
+                outputs = probe.run(model)
+            except GossamerError:
+                if number == 0:
+                    raise
+                continue  # an input that has to be sorted, say, or positive definite
+            calls.append(probe)
+            found.append(outputs)
+        again = call.run(model)
     if disagreement(again, found[0]) is not None:
         raise GossamerError(
             f"`model` ({type(model).__name__}) gives different outputs for the same input in evaluation mode, so "
             "nothing can be verified. Take the randomness out of its forward (or make it depend on `self.training`)."
         )
-    return found
+    return calls, found
 
 
 def training_outputs(model: nn.Module, calls: list[Call]) -> Outputs | None:

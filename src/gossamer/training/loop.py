@@ -29,7 +29,7 @@ from gossamer.training.small import write_small
 
 __all__ = ["accuracy", "train"]
 
-# At least so long between two checkpoints: a stop never costs more than that, and short epochs are not slowed down.
+# At least so long between two checkpoints. A stop costs that and the epoch it falls into; short epochs stay fast.
 _CHECKPOINT_SECONDS = 2.0
 
 # The part of the multiply-adds that has to be left, at most, for dead units to be removed during training.
@@ -63,7 +63,7 @@ def train(
     while progress.phase != "done":
         started = time.perf_counter()
         if progress.phase == "hold" and proximal is not None and not proximal.held:
-            zero_dead_biases(model, dataset.example)
+            zero_dead_biases(model, dataset.example, optimizer=optimizer)
             proximal.hold()
         loss, train_accuracy = _train_epoch(model, dataset, optimizer, config, progress)
         penalty = 0.0 if regularizer is None else regularizer.strength * regularizer.value().item()
@@ -150,7 +150,7 @@ def _random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
 def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
     """Remove dead units where that makes the rest of the training faster; to find and remove them takes a second."""
     if measured.flops_kept_compact <= _WORTH_COMPACTING:
-        zero_dead_biases(model, dataset.example)
+        zero_dead_biases(model, dataset.example, optimizer=optimizer)
         shrink_(model, dataset.example, optimizer=optimizer)
 
 

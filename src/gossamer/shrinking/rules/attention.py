@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from gossamer.shrinking.analysis import Analysis
 from gossamer.layers.attention import is_compactable
+from gossamer.shrinking.analysis import Analysis
 from gossamer.shrinking.reading import Reads, Uniform
 from gossamer.shrinking.rules.layers import matrix_product
 from gossamer.shrinking.rules.pointwise import meet

@@ -82,6 +82,9 @@ def _obstacle(run: Analysis, weight: Weight, bias: Any, name: str | None) -> str
         return f"the bias beside {weight.name} is computed"
     users = [n for state, held in run.traced.states.items() if held == (name or weight.name) for n in state.users]
     calls = {n.target for n in users}
+    shared = _other_users(run, weight.name, name, users)
+    if shared:
+        return shared
     if name is None:
         owner = run.model.get_submodule(run.owner(weight.name))
         own = isinstance(owner, _TAKES_NEW_BIAS) and not weight.part and owner.bias is None
@@ -89,6 +92,16 @@ def _obstacle(run: Analysis, weight: Weight, bias: Any, name: str | None) -> str
     if len(calls) > 1:
         return f"{name} is used elsewhere too"
     return ""
+
+
+def _other_users(run: Analysis, weight: str, bias: str | None, users: list[fx.Node]) -> str:
+    """Why a bias would reach other outputs than those of this weight; empty if it would not."""
+    if bias is None:
+        tensor = run.traced.tensors[weight]
+        owners = [m for m in run.model.modules() if any(own is tensor for own in m._parameters.values())]
+        return f"{weight} is shared by layers, and there is no bias beside it" if len(owners) > 1 else ""
+    beside = {held for user in users for node in user.all_input_nodes if (held := run.traced.states.get(node))}
+    return f"{bias} is used elsewhere too" if beside - {weight, bias} else ""
 
 
 def _through(run: Analysis, weight: Weight, bias: Any, constants: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
