@@ -110,3 +110,74 @@ def test_residual_network_is_as_small_as_the_oracle_says(seed: int, density: flo
     width, hidden = residual_survivors(model)
     assert small.stem.out_features == width
     assert [up.out_features for up in small.ups] == hidden
+
+
+class Branches(nn.Module):
+    """A padded convolution, two branches side by side (one without padding), a padded convolution, a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 6, 3, padding=1)
+        self.free = nn.Conv2d(6, 5, 1)
+        self.padded = nn.Conv2d(6, 4, 3, padding=1)
+        self.joined = nn.Conv2d(9, 5, 3, padding=1)
+        self.hidden = nn.Linear(5 * 16, 6)
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        x = torch.cat([torch.relu(self.free(x)), torch.relu(self.padded(x))], 1)
+        x = torch.relu(self.joined(x)).flatten(1)
+        return self.head(torch.relu(self.hidden(x)))
+
+
+def constants(layer: nn.Module, inputs: list[float | None], places: int = 1) -> list[float | None]:
+    """The value of each output unit after relu if it is constant: unit by unit, input by input."""
+    found: list[float | None] = []
+    padded = isinstance(layer, nn.Conv2d) and layer.padding != (0, 0)
+    for row, bias in zip(layer.weight.detach(), layer.bias.tolist(), strict=True):
+        value: float | None = bias
+        for taps, constant in zip(row.reshape(len(inputs), -1 if places == 1 else places), inputs, strict=True):
+            if not bool((taps != 0).any()):
+                continue
+            if constant is None or (padded and constant != 0):
+                value = None
+                break
+            value += float(taps.sum()) * constant
+        found.append(None if value is None else max(value, 0.0))
+    return found
+
+
+def survivors(model: Branches) -> dict[str, int]:
+    """Who is heard by a survivor and cannot be replaced by a constant in its bias."""
+    stem = constants(model.stem, [None, None])
+    branches = constants(model.free, stem) + constants(model.padded, stem)
+    joined = constants(model.joined, branches)
+    hidden = constants(model.hidden, joined, places=16)
+
+    def heard(layer: nn.Module, alive: list[bool], unit: int, places: int = 1) -> bool:
+        weight = layer.weight.detach()
+        columns = weight.reshape(len(weight), -1, places if isinstance(layer, nn.Linear) else weight[0, 0].numel())
+        return any(keeps and bool((columns[row, unit] != 0).any()) for row, keeps in enumerate(alive))
+
+    hidden_alive = [heard(model.head, [True, True], u) and hidden[u] is None for u in range(6)]
+    joined_alive = [heard(model.hidden, hidden_alive, u, 16) and joined[u] is None for u in range(5)]
+    branch_alive = [heard(model.joined, joined_alive, u) and branches[u] != 0.0 for u in range(9)]
+    free, padded = branch_alive[:5], branch_alive[5:]
+    stem_alive = [
+        (heard(model.free, free, u) and stem[u] is None) or (heard(model.padded, padded, u) and stem[u] != 0.0)
+        for u in range(6)
+    ]
+    found = {"stem": stem_alive, "free": free, "padded": padded, "joined": joined_alive, "hidden": hidden_alive}
+    return {name: max(1, sum(alive)) for name, alive in found.items()}
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000), density=st.sampled_from([0.02, 0.1, 0.3]))
+def test_convolutions_side_by_side_are_as_small_as_the_oracle_says(seed: int, density: float) -> None:
+    torch.manual_seed(seed)
+    model = Branches().double()
+    zero_elements(model, density)
+    small = shrink(model, torch.randn(2, 2, 4, 4, dtype=torch.float64))
+    found = {name: getattr(small, name).weight.shape[0] for name in ("stem", "free", "padded", "joined", "hidden")}
+    assert found == survivors(model)
