@@ -54,7 +54,7 @@ class Layout:
 
     def count(self, groups: Groups) -> int:
         """How many groups there are."""
-        return math.prod(size for axis, size in zip(self.axes, self.sizes, strict=True) if axis in _INDEX[groups])
+        return math.prod(size for axis, size in enumerate(self.sizes) if self.indexes(axis, groups))
 
     def group_size(self, groups: Groups) -> int:
         """How many weights a group holds."""
@@ -71,9 +71,13 @@ class Layout:
         back = sorted(range(len(order)), key=order.__getitem__)
         return grouped.reshape([self.sizes[i] for i in order]).permute(back).reshape(shape)
 
+    def indexes(self, axis: int, groups: Groups) -> bool:
+        """Whether an axis, by its place, tells the groups apart; the others lie inside a group."""
+        return self.axes[axis] in _INDEX[groups]
+
     def _order(self, groups: Groups) -> list[int]:
         # A stable sort: the axes that index the groups first, those inside a group after.
-        return sorted(range(len(self.axes)), key=lambda i: self.axes[i] not in _INDEX[groups])
+        return sorted(range(len(self.axes)), key=lambda axis: not self.indexes(axis, groups))
 
 
 @singledispatch

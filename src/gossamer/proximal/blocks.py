@@ -44,7 +44,7 @@ def blocks_of(weight: Tensor, layout: Layout, groups: Groups | None) -> Blocks |
         return None
     runs: list[tuple[bool, int]] = []  # (does it index the groups, size)
     for axis in order:
-        indexes = Layout((layout.axes[axis],), (2,)).count(groups) == 2
+        indexes = layout.indexes(axis, groups)
         size = seen.shape[axis]
         if runs and runs[-1][0] == indexes:
             runs[-1] = (indexes, runs[-1][1] * size)

@@ -72,6 +72,7 @@ def _compiled() -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = Path(scratch, "kernel.so")
             _compile(compiler, built)
+            built.chmod(0o700)  # whatever the umask says
             built.replace(library)  # in one piece, for processes that start together
     return library
 
