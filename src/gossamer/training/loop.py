@@ -71,6 +71,8 @@ def train(
 
         measured = measure(model, dataset.example)
         measurement = measured.against(full)
+        if config.compact_every and (progress.epoch + 1) % config.compact_every == 0:
+            _compact(model, dataset, optimizer, measured)
         metrics = EpochMetrics(
             epoch=progress.epoch + 1,
             phase=progress.phase,
@@ -84,8 +86,6 @@ def train(
             seconds=time.perf_counter() - started,
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
-        if config.compact_every and progress.epoch % config.compact_every == 0:
-            _compact(model, dataset, optimizer, measured)
 
         # The lines before the checkpoint: stopped in between, the resumed run drops them and makes them again.
         run.append_metrics(metrics)
