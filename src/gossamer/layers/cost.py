@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -55,12 +56,17 @@ def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
         module.register_forward_hook(observer, with_kwargs=True) for module in model.modules() if layouts(module)
     ]
     try:
-        # Compiled submodules would not see the hooks.
-        with evaluating(model), torch.compiler.set_stance("force_eager"):
+        with evaluating(model), _seeing_hooks(model):
             call.run(model)
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _seeing_hooks(model: nn.Module) -> AbstractContextManager[object]:
+    """Compiled submodules run uncompiled, since they do not look for new hooks. To say so takes PyTorch a second."""
+    compiled = any("_orig_mod" in module._modules for module in model.modules())
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def _call_macs(
