@@ -3,7 +3,7 @@
 from gossamer.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from gossamer.training.config import TrainingConfig
 from gossamer.training.directory import RunDirectory, clear, open_run
-from gossamer.training.loop import accuracy, train
+from gossamer.training.loop import accuracy, train, train_epoch
 from gossamer.training.metrics import EpochMetrics, RunResult
 from gossamer.training.progress import Phase, Progress, learning_rate
 from gossamer.training.small import Small, write_small
@@ -24,5 +24,6 @@ __all__ = [
     "open_run",
     "save_checkpoint",
     "train",
+    "train_epoch",
     "write_small",
 ]

@@ -27,7 +27,7 @@ from gossamer.training.metrics import EpochMetrics, RunResult
 from gossamer.training.progress import Progress, learning_rate
 from gossamer.training.small import write_small
 
-__all__ = ["accuracy", "train"]
+__all__ = ["accuracy", "train", "train_epoch"]
 
 # At least so long between two checkpoints. A stop costs that and the epoch it falls into; short epochs stay fast.
 _CHECKPOINT_SECONDS = 2.0
@@ -65,7 +65,7 @@ def train(
         if progress.phase == "hold" and proximal is not None and not proximal.held:
             zero_dead_biases(model, dataset.example, optimizer=optimizer)
             proximal.hold()
-        loss, train_accuracy = _train_epoch(model, dataset, optimizer, config, progress)
+        loss, train_accuracy = train_epoch(model, dataset, optimizer, config, progress)
         penalty = 0.0 if regularizer is None else regularizer.strength * regularizer.value().item()
         _require_finite(loss + penalty, progress.epoch + 1)
 
@@ -112,7 +112,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int =
     return right / len(labels)
 
 
-def _train_epoch(
+def train_epoch(
     model: nn.Module,
     dataset: Dataset,
     optimizer: torch.optim.Optimizer,
