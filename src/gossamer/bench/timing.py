@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 
 __all__ = ["Timing", "take_turns"]
 
@@ -37,7 +38,9 @@ class Timing:
 def take_turns(
     candidates: Mapping[str, Callable[[], object]], *, seconds: float = 2.0, least: int = 5, most: int = 200
 ) -> dict[str, Timing]:
-    """Time each candidate, one call of each in turn, after one call that does not count.
+    """Time each candidate, one call of each in a turn, after one call that does not count.
+
+    The order is drawn anew for every turn: what runs before leaves its traces in the caches.
 
     Args:
         candidates: name -> what to time.
@@ -49,11 +52,13 @@ def take_turns(
         candidate()
     measured: dict[str, list[float]] = {name: [] for name in candidates}
     end = time.perf_counter() + seconds * len(candidates)
+    order, draw = list(candidates), Random(0)
     for turn in range(most):
         if turn >= least and time.perf_counter() > end:
             break
-        for name, candidate in candidates.items():
+        draw.shuffle(order)
+        for name in order:
             started = time.perf_counter()
-            candidate()
+            candidates[name]()
             measured[name].append(time.perf_counter() - started)
     return {name: Timing.of(times) for name, times in measured.items()}

@@ -122,7 +122,7 @@ def train_epoch(
     """Go once through the training images; return their mean loss and the accuracy, as met on the way."""
     model.train()
     count = len(dataset.train_images)
-    total_loss, right = torch.zeros(()), torch.zeros((), dtype=torch.int64)
+    total_loss, right = 0.0, 0
     with _random_numbers_of(config.seed, progress.epoch):
         batches = torch.split(torch.randperm(count), config.batch_size)
         for number, batch in enumerate(batches):
@@ -134,16 +134,16 @@ def train_epoch(
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
-            total_loss += loss.detach() * len(batch)
-            right += (logits.detach().argmax(1) == answers).sum()
-    return total_loss.item() / count, right.item() / count
+            total_loss += loss.item() * len(batch)
+            right += int((logits.argmax(1) == answers).sum())
+    return total_loss / count, right / count
 
 
 @contextmanager
 def _random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
     """Make every random number of an epoch depend on seed and epoch alone; the caller's generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed * 1_000_003 + epoch)
+        torch.default_generator.manual_seed(seed * 1_000_003 + epoch)  # of the CPU alone, and so without delay
         yield
 
 
