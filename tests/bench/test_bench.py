@@ -85,9 +85,12 @@ def test_the_fused_step_needs_no_memory():
 
 def test_take_turns_takes_turns():
     calls = []
-    times = take_turns({"x": lambda: calls.append("x"), "y": lambda: calls.append("y")}, seconds=0.0, least=3)
-    assert calls == ["x", "y"] * 4  # one that does not count
-    assert times["x"].runs == times["y"].runs == 3
+    times = take_turns({"x": lambda: calls.append("x"), "y": lambda: calls.append("y")}, seconds=0.0, least=20)
+    turns = [calls[first : first + 2] for first in range(0, len(calls), 2)]
+    assert len(turns) == 21  # one that does not count
+    assert all(sorted(turn) == ["x", "y"] for turn in turns)
+    assert {tuple(turn) for turn in turns} == {("x", "y"), ("y", "x")}  # in either order
+    assert times["x"].runs == times["y"].runs == 20
 
 
 def test_timing_summarises():
