@@ -120,6 +120,8 @@ def test_shuffled_channels_go_in_step() -> None:
             layer.weight[1] = 0
             layer.bias[1] = 0
     small = shrink(model, torch.randn(2, 5, 4, 4), form="graph")
+    assert [small.get_parameter(f"{name}.weight").shape[0] for name in ("left", "right")] == [3, 3]
+    assert small.get_parameter("after.weight").shape[1] == 6
     agrees(model, small, torch.randn(2, 5, 4, 4))
 
 
