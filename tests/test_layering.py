@@ -23,6 +23,8 @@ FLOORS = [
     {"compaction"},
     {"training"},
     {"report"},
+    {"sweeps"},
+    {"paper"},
     {"bench"},
     {"cli"},
 ]

@@ -14,10 +14,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from gossamer.cli.catalogue import SETTINGS, method
 from gossamer.data import digits, hold_out
-from gossamer.networks import build
-from gossamer.training import TrainingConfig, open_run, train
+from gossamer.training import SETTINGS, TrainingConfig, assemble, method, open_run, train
 
 FILE = Path(__file__).with_name("validation.jsonl")
 SPLITS = range(6)
@@ -26,13 +24,12 @@ CANDIDATES = {"none": (0.0,), "integrated-tl1": (5e-4, 1e-3, 2e-3), "l1": (5e-4,
 
 def validate(regularizer: str, strength: float, split: int) -> dict[str, object]:
     dataset = hold_out(digits(), fraction=0.2, seed=split)
-    known = method(regularizer)
-    settings = {**SETTINGS["digits"], **known.parameters, "strength": strength, "seed": split}
+    settings = {**SETTINGS["digits"], **method(regularizer).parameters, "strength": strength, "seed": split}
     config = TrainingConfig(dataset="digits", regularizer=regularizer, **settings)
-    model = build("digits", torch.Generator().manual_seed(split))
+    model, penalty = assemble(config, dataset)
     with TemporaryDirectory() as folder:
         run = open_run(Path(folder), config)
-        for _ in train(model, dataset, known.build(model, config, dataset.example), config, run):
+        for _ in train(model, dataset, penalty, config, run):
             pass
         result = run.read_result()
     return {

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 import torch
 
-from gossamer.data import LOADERS, digits, load
+from gossamer.data import digits, load
 from gossamer.errors import GossamerError
 
 
@@ -31,7 +31,3 @@ def test_the_split_is_the_one_that_the_results_in_this_repository_were_made_with
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(GossamerError, match=r"Unknown data set 'digit'. There is: .*digits"):
         load("digit")
-
-
-def test_names_are_those_of_the_data_sets() -> None:
-    assert all(LOADERS[name]().name == name for name in LOADERS)

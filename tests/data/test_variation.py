@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
-from gossamer.data import shift
+from gossamer.data import flip, shift
 
 
 def test_every_move_up_to_the_limit_happens_and_no_other() -> None:
@@ -33,3 +36,45 @@ def test_images_move_independently_and_the_originals_stay() -> None:
 def test_no_pixels_is_no_move() -> None:
     images = torch.rand(5, 3, 4, 4)
     assert torch.equal(shift(images, pixels=0), images)
+
+
+def plain_shift(images: Tensor, pixels: int, chance: float) -> Tensor:
+    """Image by image, with the same random numbers in the same order."""
+    moves = torch.randint(0, 2 * pixels + 1, (2, len(images)))
+    stays = torch.rand(len(images)) >= chance
+    height, width = images.shape[2:]
+    moved = []
+    for image, down, right, stay in zip(images, *moves.tolist(), stays, strict=True):
+        down, right = (pixels, pixels) if stay else (down, right)
+        moved.append(pad(image, (pixels,) * 4)[:, down : down + height, right : right + width])
+    return torch.stack(moved)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (2, 3, 7)])
+@pytest.mark.parametrize("pixels", [1, 2])
+def test_shift_is_its_plain_twin(shape: tuple[int, ...], pixels: int) -> None:
+    images = torch.rand(50, *shape)
+    torch.manual_seed(5)
+    expected = plain_shift(images, pixels, 0.7)
+    torch.manual_seed(5)
+    moved = shift(images, pixels, 0.7)
+    assert torch.equal(moved, expected)
+    assert moved.is_contiguous()
+
+
+def test_about_half_of_the_images_are_mirrored_left_to_right() -> None:
+    images = torch.rand(200, 3, 4, 5)
+    before = images.clone()
+    torch.manual_seed(0)
+    flipped = flip(images)
+    assert torch.equal(images, before)
+    mirrored = [torch.equal(new, old[..., range(4, -1, -1)]) for new, old in zip(flipped, images, strict=True)]
+    same = [torch.equal(new, old) for new, old in zip(flipped, images, strict=True)]
+    assert all(one != other for one, other in zip(mirrored, same, strict=True))
+    assert 70 < sum(mirrored) < 130
+
+
+def test_the_chances_of_a_mirror_are_kept_at_both_ends() -> None:
+    images = torch.rand(20, 1, 3, 3)
+    assert torch.equal(flip(images, chance=0.0), images)
+    assert torch.equal(flip(images, chance=1.0), images.flip(-1))

@@ -2,5 +2,6 @@
 
 from gossamer.cli.app import app, main
 from gossamer.cli.bench import bench
+from gossamer.cli.paper import paper
 
-__all__ = ["app", "bench", "main"]
+__all__ = ["app", "bench", "main", "paper"]

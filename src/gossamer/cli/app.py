@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from gossamer.cli.data import data
 from gossamer.errors import GossamerError
 
 __all__ = ["app", "main"]
@@ -23,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data, name="data")
 
 
 def main() -> None:
@@ -52,7 +54,9 @@ def _command(
 
 @app.command()
 def train(
-    dataset: Annotated[str, typer.Argument(help="The data set: digits.")],
+    dataset: Annotated[
+        str, typer.Argument(help="The data set: digits, mnist, fashion-mnist, pendigits, sdd or cifar-10.")
+    ],
     regularizer: Annotated[
         str | None,
         typer.Option(
@@ -70,6 +74,13 @@ def train(
         float | None,
         typer.Option("--s", help="Least share of either penalty in a layer, 0 to 1/2.", show_default="0.1"),
     ] = None,
+    cost_exponent: Annotated[
+        float | None,
+        typer.Option(
+            help="Press harder where the multiply-adds are: strength ∝ (multiply-adds per weight)^c.",
+            show_default="by data set",
+        ),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="The most epochs of a training.", show_default="by data set")
     ] = None,
@@ -83,6 +94,7 @@ def train(
     run_dir: Annotated[
         Path | None, typer.Option(help="Folder of the run's files.", show_default="runs/DATASET-TIME")
     ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder that is searched for data first.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --run-dir; options left out are the run's own.")
     ] = False,
@@ -107,10 +119,12 @@ def train(
         strength=strength,
         a=a,
         s=s,
+        cost_exponent=cost_exponent,
         epochs=epochs,
         tolerance=tolerance,
         seed=seed,
         run_dir=run_dir,
+        data_dir=data_dir,
         resume=resume,
         overwrite=overwrite,
         compact=compact,

@@ -8,10 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gossamer.data import load as load_dataset
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, latencies, measure
-from gossamer.networks import build
+from gossamer.networks import build, example_of
 from gossamer.store import load, read_manifest
 
 __all__ = ["Comparison", "StoredNetwork", "compare", "open_network"]
@@ -53,10 +52,10 @@ def open_network(path: Path) -> StoredNetwork:
             f"{path} was not written by `gossamer train`, so its class is not known here. "
             "In Python: gossamer.measure(gossamer.load(path, Net()), example)."
         )
-    dataset = str(config["dataset"])
-    full = build(dataset, torch.Generator().manual_seed(0))
-    model = load(path, build(dataset, torch.Generator().manual_seed(0)))
-    return StoredNetwork(model, full, load_dataset(dataset).example)
+    name = str(config.get("network") or config["dataset"])
+    full = build(name, torch.Generator().manual_seed(0))
+    model = load(path, build(name, torch.Generator().manual_seed(0)))
+    return StoredNetwork(model, full, example_of(name))
 
 
 def compare(networks: dict[str, tuple[nn.Module, Path]], example: Tensor) -> list[Comparison]:

@@ -10,20 +10,32 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gossamer.cli.catalogue import BASELINES, SETTINGS, method
 from gossamer.cli.display import Display
 from gossamer.cli.shrink import show_small
-from gossamer.data import Dataset, load
+from gossamer.data import Dataset
 from gossamer.errors import GossamerError
-from gossamer.networks import build
 from gossamer.regularizers import Regularizer
 from gossamer.report import summary_figure
-from gossamer.training import RunDirectory, RunResult, TrainingConfig, clear, open_run, train
+from gossamer.training import (
+    SETTINGS,
+    RunDirectory,
+    RunResult,
+    TrainingConfig,
+    assemble,
+    clear,
+    images_of,
+    method,
+    open_run,
+    train,
+)
 
 __all__ = ["Request", "run_training"]
 
 # How often, at most, dead units leave a network that is trained with `--compact`.
 _COMPACTIONS = 10
+
+# Folder in the run's own, and name of the regularizer, of what a run is compared with.
+_BASELINES = {"dense": "none", "l1": "l1"}
 
 
 @dataclass(frozen=True)
@@ -35,10 +47,12 @@ class Request:
     strength: float | None = None
     a: float | None = None
     s: float | None = None
+    cost_exponent: float | None = None
     epochs: int | None = None
     tolerance: float | None = None
     seed: int | None = None
     run_dir: Path | None = None
+    data_dir: Path | None = None
     resume: bool = False
     overwrite: bool = False
     compare: bool = True
@@ -48,7 +62,7 @@ class Request:
     @property
     def settings(self) -> dict[str, str | float]:
         """The options that are part of the configuration, those only that were given."""
-        names = ("regularizer", "strength", "a", "s", "epochs", "tolerance", "seed")
+        names = ("regularizer", "strength", "a", "s", "cost_exponent", "epochs", "tolerance", "seed")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
@@ -66,8 +80,8 @@ def run_training(request: Request) -> int:
     """Do what was asked for and return the exit code of the command."""
     # One thread: the networks are small, and sums over another number of threads would differ in their last bits.
     torch.set_num_threads(1)
-    dataset = load(request.dataset)
     config = _configuration(request)
+    dataset = images_of(config, request.data_dir)
     if request.compact:
         config = replace(config, compact_every=max(1, config.epochs // _COMPACTIONS))
     configs = {"": config, **(_baselines(config) if request.compare else {})}
@@ -94,6 +108,8 @@ def _configuration(request: Request) -> TrainingConfig:
         return replace(stored, dataset=request.dataset, **settings)  # type: ignore[arg-type]
     name = request.regularizer or "integrated-tl1"
     known = method(name)
+    if request.dataset not in SETTINGS:
+        raise GossamerError(f"Unknown data set {request.dataset!r}. There is: {', '.join(SETTINGS)}.")
     for option in ("strength", "a", "s"):
         if option in settings and option not in known.options:
             raise GossamerError(f"`--{option}` means nothing to regularizer {name!r}. Leave it out.")
@@ -105,14 +121,13 @@ def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     """The same training without a penalty, and with l1, each in its folder; not the one that the run itself is."""
     return {
         folder: replace(config, regularizer=name, strength=method(name).strength, a=None, s=None)
-        for folder, name in BASELINES.items()
+        for folder, name in _BASELINES.items()
         if name != config.regularizer
     }
 
 
 def _job(folder: str, config: TrainingConfig, dataset: Dataset) -> Job:
-    model = build(config.dataset, torch.Generator().manual_seed(config.seed))
-    regularizer = method(config.regularizer).build(model, config, dataset.example)
+    model, regularizer = assemble(config, dataset)
     return Job(folder, config, model, regularizer)
 
 
@@ -120,7 +135,7 @@ def _open_runs(request: Request, jobs: list[Job]) -> Path:
     """Make sure of all folders before the first network is trained."""
     path = request.run_dir or _new_folder(request.dataset)
     if request.overwrite:
-        clear(path, BASELINES)
+        clear(path, _BASELINES)
     for job in jobs:
         open_run(path / job.folder, job.config, resume=request.resume)
     return path

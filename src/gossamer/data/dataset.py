@@ -54,6 +54,16 @@ class Dataset:
         """One training image as a batch, for what needs to see the network run."""
         return self.train_images[:1]
 
+    def first(self, count: int) -> Dataset:
+        """Return the data set with its first ``count`` images of each part only, for a quick look."""
+        return replace(
+            self,
+            train_images=self.train_images[:count],
+            train_labels=self.train_labels[:count],
+            test_images=self.test_images[:count],
+            test_labels=self.test_labels[:count],
+        )
+
     def training_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return these training images, varied, and their labels."""
         images = self.train_images[indices]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["shift"]
+__all__ = ["flip", "shift"]
 
 
 def shift(images: Tensor, pixels: int = 1, chance: float = 0.5) -> Tensor:
@@ -15,11 +15,16 @@ def shift(images: Tensor, pixels: int = 1, chance: float = 0.5) -> Tensor:
     An image is left in place with probability ``1 - chance``; otherwise all moves are alike likely.
     """
     count, _, height, width = images.shape
-    padded = pad(images, (pixels,) * 4)
     moves = torch.randint(0, 2 * pixels + 1, (2, count), device=images.device)
     stays = torch.rand(count, device=images.device) >= chance
     down, right = moves.masked_fill(stays, pixels)
-    rows = down[:, None] + torch.arange(height, device=images.device)
-    columns = right[:, None] + torch.arange(width, device=images.device)
     which = torch.arange(count, device=images.device)
-    return padded[which[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
+    # All windows of the image's size in the image with its edges, as a view; one of them is copied for each image.
+    windows = pad(images, (pixels,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    return windows[which, :, down, right]
+
+
+def flip(images: Tensor, chance: float = 0.5) -> Tensor:
+    """Mirror some of the images, left to right, each with probability ``chance``."""
+    mirrored = torch.rand(len(images), device=images.device) < chance
+    return torch.where(mirrored[:, None, None, None], images.flip(-1), images)

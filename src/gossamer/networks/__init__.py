@@ -1,27 +1,61 @@
-"""The networks of the paper, one for each data set.
+"""The networks of the paper, one for each data set, and LeNet-300-100.
 
-To add one: a file with its class, whose constructor takes the generator that draws its weights, and a line in
-:data:`NETWORKS` under the name of its data set.
+To add one: a file with a subclass of :class:`Network`, and a line in :data:`NETWORKS`. The network of a data set bears
+its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
+from gossamer.networks.cifar10 import Cifar10Network
 from gossamer.networks.digits import DigitsNetwork
+from gossamer.networks.fashion_mnist import FashionMnistNetwork
 from gossamer.networks.initialise import xavier_
+from gossamer.networks.mnist import MnistNetwork, MnistPerceptron
+from gossamer.networks.network import Network
+from gossamer.networks.pendigits import PendigitsNetwork
+from gossamer.networks.sdd import SddNetwork
 
-__all__ = ["NETWORKS", "DigitsNetwork", "build", "xavier_"]
+__all__ = [
+    "NETWORKS",
+    "Cifar10Network",
+    "DigitsNetwork",
+    "FashionMnistNetwork",
+    "MnistNetwork",
+    "MnistPerceptron",
+    "Network",
+    "PendigitsNetwork",
+    "SddNetwork",
+    "build",
+    "example_of",
+    "xavier_",
+]
 
-NETWORKS: dict[str, Callable[[torch.Generator | None], nn.Module]] = {"digits": DigitsNetwork}
+NETWORKS: dict[str, type[Network]] = {
+    "digits": DigitsNetwork,
+    "mnist": MnistNetwork,
+    "fashion-mnist": FashionMnistNetwork,
+    "pendigits": PendigitsNetwork,
+    "sdd": SddNetwork,
+    "cifar-10": Cifar10Network,
+    "lenet-300-100": MnistPerceptron,
+}
 
 
-def build(dataset: str, generator: torch.Generator | None = None) -> nn.Module:
-    """Build the network for the data set of this name, its weights drawn by ``generator``."""
-    if dataset not in NETWORKS:
-        raise GossamerError(f"No network for data set {dataset!r}. There is one for: {', '.join(NETWORKS)}.")
-    return NETWORKS[dataset](generator)
+def build(name: str, generator: torch.Generator | None = None) -> nn.Module:
+    """Build the network of this name, its weights drawn by ``generator``."""
+    return _known(name)(generator)
+
+
+def example_of(name: str) -> Tensor:
+    """Return a batch of one blank input of the network of this name, for what needs to see it run."""
+    return torch.zeros(1, *_known(name).input_shape)
+
+
+def _known(name: str) -> type[Network]:
+    if name not in NETWORKS:
+        raise GossamerError(f"There is no network {name!r}. There is: {', '.join(NETWORKS)}.")
+    return NETWORKS[name]

@@ -7,15 +7,18 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
 from gossamer.networks.initialise import xavier_
+from gossamer.networks.network import Network
 
 __all__ = ["DigitsNetwork"]
 
 
-class DigitsNetwork(nn.Module):
+class DigitsNetwork(Network):
     """Convolution of 32 filters (3x3, padded), pooling, 128 hidden units, one output per class.
 
     The layer counts are the paper's; the widths are ours. Images are 1x8x8.
     """
+
+    input_shape = (1, 8, 8)
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         super().__init__()

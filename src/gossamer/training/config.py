@@ -30,6 +30,11 @@ class TrainingConfig:
         strength: What the regularizer's value is multiplied by in the objective.
         a: The shape of transformed l1, for the regularizers that have it.
         s: The smallest weight of the group term (or of its rival) over the layers, for the regularizers that have it.
+        cost_exponent: c; the strength of a layer is proportional to (multiply-adds per weight)^c, its mean kept.
+        network: Name of the network, where it is not the data set's own.
+        validation_fraction: Part of the training images that takes the place of the test images, to choose settings.
+        vary: Whether the training images are changed at random in the way of their data set.
+        images: When given, only so many training images and as many test images are used, for a quick look.
         epochs: The most epochs both phases take together.
         tolerance: When given, a phase ends as soon as the objective improves by less than this from one epoch to the
             next; never during the warm-up, where the objective changes its meaning.
@@ -48,6 +53,11 @@ class TrainingConfig:
     strength: float = 0.0
     a: float | None = None
     s: float | None = None
+    cost_exponent: float = 0.0
+    network: str | None = None
+    validation_fraction: float = 0.0
+    vary: bool = True
+    images: int | None = None
     epochs: int = 60
     tolerance: float | None = None
     seed: int = 0
@@ -65,6 +75,10 @@ class TrainingConfig:
         _require(_at_least(self.strength, 0), "strength", self.strength, "must be finite and not negative")
         _require(self.a is None or _above(self.a, 0), "a", self.a, "must be finite and above 0")
         _require(self.s is None or _within(self.s, 0, 0.5), "s", self.s, "must lie between 0 and 1/2")
+        _require(
+            _at_least(self.cost_exponent, 0), "cost_exponent", self.cost_exponent, "must be finite and not negative"
+        )
+        _require(self.network is None or _is_text(self.network), "network", self.network, "must be a name")
         _require(_is_count(self.epochs, 1), "epochs", self.epochs, "must be a whole number, at least 1")
         _require(
             self.tolerance is None or _at_least(self.tolerance, 0),
@@ -79,15 +93,13 @@ class TrainingConfig:
             "must be a whole number from 0 to 2^32 - 1",
         )
         _require(_is_count(self.batch_size, 1), "batch_size", self.batch_size, "must be a whole number, at least 1")
-        _require(
-            self.compact_every is None or _is_count(self.compact_every, 1),
-            "compact_every",
-            self.compact_every,
-            "must be a whole number, at least 1",
-        )
+        _require(isinstance(self.vary, bool), "vary", self.vary, "must be true or false")
+        for name in ("compact_every", "images"):
+            value = getattr(self, name)
+            _require(value is None or _is_count(value, 1), name, value, "must be a whole number, at least 1")
         for name in ("learning_rate", "hold_learning_rate"):
             _require(_above(getattr(self, name), 0), name, getattr(self, name), "must be finite and above 0")
-        for name in ("momentum", "warm_up_fraction", "hold_fraction"):
+        for name in ("momentum", "warm_up_fraction", "hold_fraction", "validation_fraction"):
             value = getattr(self, name)
             _require(_within(value, 0, 1) and value < 1, name, value, "must be at least 0 and below 1")
 

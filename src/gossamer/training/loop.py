@@ -27,7 +27,7 @@ from gossamer.training.metrics import EpochMetrics, RunResult
 from gossamer.training.progress import Progress, learning_rate
 from gossamer.training.small import write_small
 
-__all__ = ["accuracy", "train", "train_epoch"]
+__all__ = ["accuracy", "fast_layout", "random_numbers_of", "train", "train_epoch"]
 
 # At least so long between two checkpoints. A stop costs that and the epoch it falls into; short epochs stay fast.
 _CHECKPOINT_SECONDS = 2.0
@@ -81,6 +81,7 @@ def train(
             train_accuracy=train_accuracy,
             test_accuracy=accuracy(model, dataset.test_images, dataset.test_labels),
             params_kept=measurement.params_kept,
+            flops_kept=measurement.flops_kept,
             units_alive={layer.name: layer.units_alive for layer in measurement.layers},
             learning_rate=optimizer.param_groups[0]["lr"],
             seconds=time.perf_counter() - started,
@@ -107,7 +108,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int =
     with torch.inference_mode():
         for first in range(0, len(images), batch_size):
             batch = slice(first, first + batch_size)
-            right += int((model(images[batch]).argmax(1) == labels[batch]).sum())
+            right += int((model(fast_layout(images[batch])).argmax(1) == labels[batch]).sum())
     model.train(was_training)
     return right / len(labels)
 
@@ -123,13 +124,13 @@ def train_epoch(
     model.train()
     count = len(dataset.train_images)
     total_loss, right = 0.0, 0
-    with _random_numbers_of(config.seed, progress.epoch):
+    with random_numbers_of(config.seed, progress.epoch):
         batches = torch.split(torch.randperm(count), config.batch_size)
         for number, batch in enumerate(batches):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(progress, number / len(batches), config)
             images, answers = dataset.training_batch(batch)
-            logits = model(images)
+            logits = model(fast_layout(images))
             loss = cross_entropy(logits, answers)
             optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -139,8 +140,13 @@ def train_epoch(
     return total_loss / count, right / count
 
 
+def fast_layout(images: Tensor) -> Tensor:
+    """Put the channels of a pixel side by side in memory: convolutions on the CPU take half the time."""
+    return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images
+
+
 @contextmanager
-def _random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
+def random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
     """Make every random number of an epoch depend on seed and epoch alone; the caller's generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed * 1_000_003 + epoch)  # of the CPU alone, and so without delay

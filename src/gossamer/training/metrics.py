@@ -26,6 +26,7 @@ class EpochMetrics:
         train_accuracy: Over the same predictions as ``loss``.
         test_accuracy: At the end of the epoch, on all test images. Nothing is ever chosen by it.
         params_kept: Weights that are not exactly zero.
+        flops_kept: Multiply-adds with such weights.
         units_alive: Units that are left in each weight layer.
         learning_rate: At the end of the epoch.
         seconds: The epoch took, evaluation included.
@@ -38,6 +39,7 @@ class EpochMetrics:
     train_accuracy: float
     test_accuracy: float
     params_kept: float
+    flops_kept: float
     units_alive: dict[str, int]
     learning_rate: float
     seconds: float
@@ -63,8 +65,8 @@ class RunResult:
         flops_kept: Multiply-adds with weights that are not zero, as a fraction.
         seconds: Of training, over all epochs, interruptions left out.
         measurement: The final measurement, layer by layer, as parts of the full network.
-        small: The network without its dead units: its weights (zero or not) and multiply-adds, and the sizes in bytes
-            of its file and of that of the network as it was trained.
+        small: The network without its dead units: its weights (zero or not), multiply-adds and units, and the sizes in
+            bytes of its file and of that of the network as it was trained.
         versions: Of Python, torch and this library.
     """
 
@@ -78,5 +80,5 @@ class RunResult:
     flops_kept: float
     seconds: float
     measurement: dict[str, Any]
-    small: dict[str, int]
+    small: dict[str, Any]
     versions: dict[str, str] = field(default_factory=versions)

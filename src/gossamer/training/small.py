@@ -24,12 +24,14 @@ class Small:
     Attributes:
         weights: In its weight layers, zero or not, without biases.
         macs: Multiply-adds of one input.
+        units: Of each weight layer; those are gone that received nothing and those that nobody read.
         file_bytes: Size of its file.
         full_file_bytes: Size of the file of the network as it was trained.
     """
 
     weights: int
     macs: int
+    units: dict[str, int]
     file_bytes: int
     full_file_bytes: int
 
@@ -38,5 +40,6 @@ def write_small(model: nn.Module, example: Example, run: RunDirectory, provenanc
     """Shrink the model, which verifies that its outputs stay what they are, and save it beside the full one."""
     small = shrink(model, example, form="module")
     save(small, run.small, sparse=True, provenance=provenance)
-    total = measure(small, example).total
-    return Small(total.weights, total.macs, run.small.stat().st_size, run.weights.stat().st_size)
+    measured = measure(small, example)
+    total, units = measured.total, {layer.name: layer.units for layer in measured.layers}
+    return Small(total.weights, total.macs, units, run.small.stat().st_size, run.weights.stat().st_size)

@@ -1,4 +1,4 @@
-"""What the command's words stand for: regularizers by name, and the settings that go with each data set."""
+"""The regularizers by the names that configurations and the command give them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from gossamer import regularizers
 from gossamer.errors import GossamerError
 from gossamer.regularizers import Regularizer
-from gossamer.training import TrainingConfig
+from gossamer.training.config import TrainingConfig
 
-__all__ = ["BASELINES", "METHODS", "SETTINGS", "Method", "method"]
+__all__ = ["METHODS", "Method", "method"]
 
 
 @dataclass(frozen=True)
 class Method:
-    """A regularizer as the command knows it.
+    """A regularizer as a configuration knows it.
 
     Attributes:
         recipe: Makes it for a model; None for training without one.
@@ -31,7 +31,7 @@ class Method:
 
     @property
     def options(self) -> set[str]:
-        """The options of the command that mean something to it."""
+        """The settings that mean something to it."""
         return set() if self.recipe is None else {"strength", *self.parameters}
 
     def build(self, model: nn.Module, config: TrainingConfig, example: Tensor) -> Regularizer | None:
@@ -39,7 +39,7 @@ class Method:
         if self.recipe is None:
             return None
         parameters = {name: getattr(config, name) for name in self.parameters}
-        return self.recipe(model, config.strength, example=example, **parameters)
+        return self.recipe(model, config.strength, example=example, cost_exponent=config.cost_exponent, **parameters)
 
 
 METHODS: dict[str, Method] = {
@@ -53,23 +53,6 @@ METHODS: dict[str, Method] = {
     "group-transformed-l1": Method(regularizers.group_transformed_l1, parameters={"a": 1.0}),
     "none": Method(None, strength=0.0),
 }
-
-# How the network of a data set is trained, whatever the regularizer, where nothing else is asked for. Chosen on a part
-# of the training images (experiments/digits).
-SETTINGS: dict[str, dict[str, float]] = {
-    "digits": {
-        "epochs": 100,
-        "batch_size": 128,
-        "learning_rate": 0.1,
-        "hold_learning_rate": 0.01,
-        "momentum": 0.97,
-        "warm_up_fraction": 0.1,
-        "hold_fraction": 0.2,
-    }
-}
-
-# Folder in the run's own, and name of the regularizer, of what a run is compared with.
-BASELINES: dict[str, str] = {"dense": "none", "l1": "l1"}
 
 
 def method(name: str) -> Method:

@@ -1,0 +1,82 @@
+"""``gossamer paper``: the paper's experiments by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gossamer.cli.app import app
+from gossamer.errors import GossamerError
+
+__all__ = ["paper"]
+
+
+@app.command()
+def paper(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="table, plain, boxplots, tradeoff, convergence, filters, effect-of-a, interpretation, contours, "
+            "references, levers, or all."
+        ),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few epochs on a few images: shows that all works, and nothing else.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Only this data set; may be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 3,
+    results: Annotated[Path, typer.Option(help="Folder of the result files; what they have is not made again.")] = Path(
+        "experiments"
+    ),
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Make everything but the tuning again, with result files in this folder."),
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of checkpoints and weights, which may be deleted.")] = Path(
+        "runs/paper"
+    ),
+    data_dir: Annotated[Path | None, typer.Option(help="Folder that is searched for data first.")] = None,
+    workers: Annotated[int, typer.Option(help="Trainings at a time, each with one thread.", min=1)] = 2,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the tables of this page of documentation anew, from the result files.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Make a table or a figure of the paper: train what the result files lack, then show what they say.
+
+    Stopped at any moment, the same command goes on where it was.
+    """
+    import torch
+    from rich.console import Console
+
+    from gossamer.cli.progress import watching
+    from gossamer.paper import EXPERIMENTS, Place, Request, fill_page
+
+    torch.set_num_threads(1)
+    names = list(EXPERIMENTS) if name == "all" else [name]
+    if name not in (*EXPERIMENTS, "all"):
+        raise GossamerError(f"Unknown experiment {name!r}. There is: {', '.join(EXPERIMENTS)}, all.")
+    if quick:  # never beside real results, from which these could not be told
+        results, runs = runs / "quick", runs / "quick" / "runs"
+    place = Place(into or results, results / "tuning", runs if into is None else into / "runs", data_dir, workers)
+    reports = {}
+    with watching() as watcher:
+        for each in names:
+            reports[each] = EXPERIMENTS[each](Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick))
+    if page is not None:
+        fill_page(page, place.results)
+    if as_json:
+        made = {each: report.json for each, report in reports.items()}
+        typer.echo(json.dumps(made if name == "all" else made[name]))
+        return
+    console = Console(highlight=False)
+    for report in reports.values():
+        for shown in report.shown:
+            console.print(shown)
+        for file in report.files:
+            console.print(str(file), markup=False, soft_wrap=True)

@@ -1,0 +1,67 @@
+"""How far long work has come: a bar on a terminal, lines in a log, both on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+__all__ = ["Bars", "Lines", "watching"]
+
+# A log gets a line for every so many parts of the work, and one for the last.
+_PARTS_IN_A_LINE = 10
+
+
+class Bars:
+    """One bar for each piece of work."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._current: TaskID | None = None
+
+    def begin(self, title: str, total: int) -> None:
+        """Draw a new bar."""
+        self._current = self._progress.add_task(title, total=total, text="")
+
+    def advance(self, text: str) -> None:
+        """Let the bar grow by one part."""
+        if self._current is not None:
+            self._progress.update(self._current, advance=1, text=text)
+
+
+class Lines:
+    """A line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._title, self._done, self._total = "", 0, 0
+
+    def begin(self, title: str, total: int) -> None:
+        """Count from nothing."""
+        self._title, self._done, self._total = title, 0, total
+
+    def advance(self, text: str) -> None:
+        """Count one part, and say so now and then."""
+        self._done += 1
+        if self._done % _PARTS_IN_A_LINE == 1 or self._done == self._total:
+            self._console.print(f"{self._title}: {self._done} of {self._total}, {text}", markup=False)
+
+
+@contextmanager
+def watching() -> Iterator[Bars | Lines]:
+    """Give what is to be told about the progress."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    columns = (
+        TextColumn("{task.description:10}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield Bars(progress)

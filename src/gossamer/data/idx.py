@@ -1,0 +1,33 @@
+"""The IDX format of MNIST: a big-endian header with the shape, then the numbers."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["parse_idx"]
+
+_UNSIGNED_BYTE = 0x08
+
+
+def parse_idx(data: bytes) -> NDArray[np.uint8]:
+    """Return the array of unsigned bytes in an IDX file.
+
+    The first four bytes are 0, 0, the type and the number of dimensions; then the length of each dimension follows in
+    four bytes, then the values row by row.
+
+    Raises:
+        ValueError: The header is not that of unsigned bytes, or the length of the data is not what it says.
+    """
+    if len(data) < 4 or data[:3] != bytes((0, 0, _UNSIGNED_BYTE)):
+        raise ValueError(f"it begins with {data[:4].hex(' ')}, not with 00 00 08 and the number of dimensions")
+    start = 4 + 4 * data[3]
+    if len(data) < start:
+        raise ValueError("it ends inside its header")
+    shape = struct.unpack(f">{data[3]}I", data[4:start])
+    if len(data) - start != math.prod(shape):
+        raise ValueError(f"its header says {shape}, but {len(data) - start:,} values follow")
+    return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)

@@ -1,0 +1,38 @@
+"""The network for Fashion-MNIST: two convolutions, three fully connected layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d, relu
+
+from gossamer.networks.initialise import xavier_
+from gossamer.networks.network import Network
+
+__all__ = ["FashionMnistNetwork"]
+
+
+class FashionMnistNetwork(Network):
+    """Convolutions of 20 and 50 filters (5x5), each pooled, 300 and 100 hidden units, one output per class.
+
+    The layer counts are the paper's; the widths are ours. Images are 1x28x28.
+    """
+
+    input_shape = (1, 28, 28)
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 20, kernel_size=5)
+        self.conv2 = nn.Conv2d(20, 50, kernel_size=5)
+        self.hidden1 = nn.Linear(50 * 4 * 4, 300)
+        self.hidden2 = nn.Linear(300, 100)
+        self.output = nn.Linear(100, 10)
+        xavier_(self, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return one logit per class."""
+        features = relu(max_pool2d(self.conv1(images), 2))
+        features = relu(max_pool2d(self.conv2(features), 2))
+        hidden = relu(self.hidden1(features.flatten(1)))
+        output: Tensor = self.output(relu(self.hidden2(hidden)))
+        return output

@@ -1,0 +1,282 @@
+"""The experiments of the paper: which trainings each needs, and what it makes of their result files.
+
+To add one: a function that takes a :class:`Request` and returns a :class:`Report`, and a line in :data:`EXPERIMENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import RenderableType
+
+from gossamer.paper.boxplots import boxplots_figure
+from gossamer.paper.compared import DENSE, GROUP, ITL, L2, TABLE, TL1
+from gossamer.paper.contours import contours_figures, write_contours
+from gossamer.paper.convergence import convergence_figure, curves_of
+from gossamer.paper.effect_of_a import effect_of_a_figure, effect_of_a_markdown
+from gossamer.paper.filters import collect_filters, filters_figure
+from gossamer.paper.interpretation import interpretation_markdown, interpretation_table
+from gossamer.paper.levers import LEVERS, levers_markdown
+from gossamer.paper.outcomes import Job, Outcome
+from gossamer.paper.recipes import OURS, PLAIN, Recipe
+from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
+from gossamer.paper.runner import Place, outcomes_of, run_of, train_job
+from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search, search_at
+from gossamer.paper.table import rows, to_json, to_markdown, to_rich
+from gossamer.paper.tradeoff import TradeoffPoint, tradeoff_figure
+from gossamer.paper.tuning import Search, choose, tune
+from gossamer.sweeps import Trial
+from gossamer.training import write_atomically
+
+__all__ = ["EXPERIMENTS", "Report", "Request", "Watcher"]
+
+
+class Watcher(Protocol):
+    """Is told how far the work has come."""
+
+    def begin(self, title: str, total: int) -> None:
+        """A piece of work of so many parts begins; another may still go on."""
+
+    def advance(self, text: str) -> None:
+        """One more part of it is done, described by the text."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of an experiment.
+
+    Attributes:
+        place: Where it reads and writes.
+        watcher: Is told how far it is.
+        datasets: Only these, where the experiment has several; all if empty.
+        seeds: Of the trainings.
+        quick: A few epochs on a few images: shows that all works.
+    """
+
+    place: Place
+    watcher: Watcher
+    datasets: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0, 1, 2)
+    quick: bool = False
+
+    def folder(self, name: str) -> Path:
+        """The folder of an experiment's result files."""
+        return self.place.results / name
+
+    def among(self, datasets: Sequence[str]) -> list[str]:
+        """Those of the data sets that are asked for."""
+        return [dataset for dataset in datasets if not self.datasets or dataset in self.datasets]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of an experiment.
+
+    Attributes:
+        shown: For the terminal.
+        files: Figures and tables that were written.
+        json: For scripts.
+    """
+
+    shown: tuple[RenderableType, ...]
+    files: tuple[Path, ...]
+    json: dict[str, Any] = field(default_factory=dict)
+
+
+def _trained(request: Request, jobs: Sequence[Job], file: Path) -> list[Outcome]:
+    request.watcher.begin("training", sum(job.config.epochs for job in jobs))
+    return outcomes_of(jobs, file, request.place, request.watcher.advance)
+
+
+def _tuned(request: Request, searches: Sequence[Search]) -> dict[Search, list[Trial]]:
+    request.watcher.begin("tuning", sum(search.study.trials for search in searches))
+    return tune(searches, request.place, request.watcher.advance)
+
+
+def _compared(request: Request, recipe: Recipe, datasets: Sequence[str], folder: Path) -> list[Outcome]:
+    """The four methods with their tuned settings, and no penalty, on all seeds; one file for each data set."""
+    recipe = replace(recipe, quick=request.quick)
+    outcomes = []
+    for dataset in request.among(datasets):
+        searches = [search(dataset, compared, recipe) for compared in TABLE]
+        chosen = {one.compared: choose(one, trials) for one, trials in _tuned(request, searches).items()}
+        jobs = [
+            Job(compared.key, recipe.configuration(dataset, compared, parameters, seed))
+            for seed in request.seeds
+            for compared, parameters in {**chosen, DENSE: {}}.items()
+        ]
+        outcomes += _trained(request, jobs, folder / f"{dataset}.jsonl")
+    return outcomes
+
+
+def table(request: Request) -> Report:
+    """Accuracy, multiply-adds and weights of the four methods on the five data sets, beside the published."""
+    return _table(request, "table", OURS, DATASETS)
+
+
+def plain(request: Request) -> Report:
+    """The same by the paper's plain recipe, on two data sets."""
+    return _table(request, "plain", PLAIN, PLAIN_DATASETS)
+
+
+def _table(request: Request, name: str, recipe: Recipe, datasets: Sequence[str]) -> Report:
+    folder = request.folder(name)
+    measured = rows(_compared(request, recipe, datasets, folder))
+    page = _written(folder / "table.md", to_markdown(measured))
+    return Report(tuple(to_rich(measured)), (page,), to_json(measured))
+
+
+def boxplots(request: Request) -> Report:
+    """Box plots of the table's trainings on PENDIGITS and CIFAR-10."""
+    outcomes = _compared(request, OURS, ("pendigits", "cifar-10"), request.folder("table"))
+    figure = request.folder("boxplots") / "boxplots.png"
+    boxplots_figure(outcomes, figure)
+    return Report((), (figure,))
+
+
+def tradeoff(request: Request) -> Report:
+    """Accuracy over multiply-adds and over weights, along the strengths that the tuning tried."""
+    recipe = replace(OURS, quick=request.quick)
+    searches = [
+        search(dataset, compared, recipe)
+        for dataset in request.among(("mnist", "pendigits"))
+        for compared in (L2, *TABLE)
+    ]
+    points = [
+        TradeoffPoint(
+            one.dataset,
+            one.compared.key,
+            trial.parameters["strength"],
+            trial.figures["accuracy"],
+            trial.figures["flops_kept"],
+            trial.figures["params_kept"],
+        )
+        for one, trials in _tuned(request, searches).items()
+        for trial in trials
+        if trial.failure is None
+    ]
+    figure = request.folder("tradeoff") / "tradeoff.png"
+    tradeoff_figure(points, figure, measured_on="validation images")
+    return Report((), (figure,))
+
+
+def convergence(request: Request) -> Report:
+    """Test accuracy over the first steps on MNIST, under the strengths of the table."""
+    recipe = replace(OURS, quick=request.quick)
+    steps, every = (40, 10) if request.quick else (1600, 100)
+    searches = [search("mnist", compared, recipe) for compared in (L2, *TABLE)]
+    jobs = [
+        Job(one.compared.key, recipe.configuration("mnist", one.compared, choose(one, trials), seed))
+        for one, trials in _tuned(request, searches).items()
+        for seed in request.seeds
+    ]
+    file = request.folder("convergence") / "curves.jsonl"
+    request.watcher.begin("training", len(jobs))
+    curves_of(jobs, steps, every, file, request.place, request.watcher.advance)
+    return Report((), (convergence_figure(file, file.with_name("convergence.png")),))
+
+
+def filters(request: Request) -> Report:
+    """The filters of the first convolution on MNIST, of the table's first seed."""
+    folder = request.folder("filters")
+    values = folder / "filters.json"
+    if not values.exists():
+        first = replace(request, datasets=("mnist",), seeds=request.seeds[:1])
+        outcomes = _compared(first, OURS, ("mnist",), request.folder("table"))
+        jobs = [outcome.job for outcome in outcomes if outcome.job.key != DENSE.key]
+        for job in jobs:  # a run directory may have been deleted since
+            train_job(request.place, job)
+        collect_filters({job.key: run_of(job.config, request.place).weights for job in jobs}, values)
+    return Report((), (filters_figure(values, folder / "filters.png"),))
+
+
+def effect_of_a(request: Request) -> Report:
+    """Accuracy, multiply-adds and weights over the training on DIGITS, for six values of a."""
+    recipe = replace(OURS, quick=request.quick)
+    searches = {f"{a:g}": search_at(a, recipe) for a in (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)}
+    trials = _tuned(request, list(searches.values()))
+    jobs = [
+        Job(key, recipe.configuration("digits", ITL, choose(one, trials[one]), seed))
+        for key, one in searches.items()
+        for seed in request.seeds
+    ]
+    folder = request.folder("effect-of-a")
+    outcomes = _trained(request, jobs, folder / "results.jsonl")
+    page = _written(folder / "table.md", effect_of_a_markdown(outcomes))
+    return Report((), (effect_of_a_figure(outcomes, folder / "effect-of-a.png"), page))
+
+
+def interpretation(request: Request) -> Report:
+    """Neurons and connections that group sparsity, transformed l1 and both together remove on DIGITS."""
+    recipe = replace(OURS, quick=request.quick)
+    searches = [search("digits", compared, recipe) for compared in (GROUP, TL1, ITL)]
+    trials = _tuned(request, searches)
+    jobs = [
+        Job(one.compared.regularizer, recipe.configuration("digits", one.compared, choose(one, trials[one]), seed))
+        for one in searches
+        for seed in request.seeds
+    ]
+    folder = request.folder("interpretation")
+    outcomes = _trained(request, jobs, folder / "results.jsonl")
+    page = _written(folder / "table.md", interpretation_markdown(outcomes))
+    return Report((interpretation_table(outcomes),), (page,))
+
+
+def _written(page: Path, text: str) -> Path:
+    write_atomically(page, text.encode())
+    return page
+
+
+def levers(request: Request) -> Report:
+    """What each part of our recipe gives: integrated Tl1 on PENDIGITS with one thing changed at a time."""
+    recipe = replace(OURS, quick=request.quick)
+    one = search("pendigits", ITL, recipe)
+    chosen = choose(one, _tuned(request, [one])[one])
+    jobs = [
+        Job(lever, replace(recipe.configuration("pendigits", ITL, chosen, seed), **changes))  # type: ignore[arg-type]
+        for lever, changes in LEVERS.items()
+        for seed in request.seeds
+    ]
+    folder = request.folder("levers")
+    page = _written(folder / "table.md", levers_markdown(_trained(request, jobs, folder / "results.jsonl")))
+    return Report((page.read_text(),), (page,))
+
+
+def references(request: Request) -> Report:
+    """LeNet-5 and LeNet-300-100 on MNIST beside results of others that are stronger than the paper's."""
+    recipe = replace(OURS, quick=request.quick)
+    jobs = [
+        Job(name, recipe.configuration("mnist", ITL, parameters, seed, **({} if request.quick else others)))
+        for name, (parameters, others) in REFERENCE_SETTINGS.items()
+        for seed in request.seeds
+    ]
+    folder = request.folder("references")
+    page = _written(folder / "table.md", references_markdown(_trained(request, jobs, folder / "results.jsonl")))
+    return Report((page.read_text(),), (page,))
+
+
+def contours(request: Request) -> Report:
+    """Contour plots of nine penalties, and of transformed l1 for three values of a."""
+    folder = request.folder("contours")
+    folder.mkdir(parents=True, exist_ok=True)
+    values = folder / "contours.json"
+    write_contours(values)
+    return Report((), tuple(contours_figures(values, folder)))
+
+
+EXPERIMENTS: dict[str, Callable[[Request], Report]] = {
+    "table": table,
+    "plain": plain,
+    "boxplots": boxplots,
+    "tradeoff": tradeoff,
+    "convergence": convergence,
+    "filters": filters,
+    "effect-of-a": effect_of_a,
+    "interpretation": interpretation,
+    "contours": contours,
+    "levers": levers,
+    "references": references,
+}

@@ -1,0 +1,77 @@
+"""Trains what an experiment lacks, in several processes, and keeps what is done after every training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+from gossamer.data import Dataset
+from gossamer.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
+from gossamer.paper.processes import Tell, in_processes
+from gossamer.training import RunDirectory, TrainingConfig, assemble, images_of, open_run, train
+
+__all__ = ["Place", "images_for", "outcomes_of", "run_of", "train_job"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an experiment reads and writes.
+
+    Attributes:
+        results: The folder of result files, one folder in it for each experiment.
+        tuning: The folder of the result files of the tuning.
+        runs: The folder of run directories: checkpoints and weights, which are not kept for good.
+        data: The folder that is searched for data first.
+        workers: How many trainings go on at once, one thread each.
+    """
+
+    results: Path
+    tuning: Path
+    runs: Path
+    data: Path | None = None
+    workers: int = 2
+
+
+def run_of(config: TrainingConfig, place: Place) -> RunDirectory:
+    """The run directory of a configuration: experiments that need the same training share it."""
+    mark = hashlib.sha256(config.to_json().encode()).hexdigest()[:12]
+    return RunDirectory(place.runs / f"{config.dataset}-{config.regularizer}-{mark}")
+
+
+def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lambda text: None) -> list[Outcome]:
+    """Train the jobs that ``file`` does not have and write it anew after each; return the outcomes in order."""
+    known = {outcome.job: outcome for outcome in read_outcomes(file)}
+    missing = [job for job in dict.fromkeys(jobs) if job not in known]
+    for outcome in in_processes(partial(train_job, place), missing, place.workers, tell) if missing else ():
+        known[outcome.job] = outcome
+        write_outcomes(file, known.values())
+    return [known[job] for job in jobs]
+
+
+def train_job(place: Place, job: Job, tell: Tell = lambda text: None) -> Outcome:
+    """Train one job, or go on with it where it was stopped."""
+    run = open_run(run_of(job.config, place).path, job.config, resume=True)
+    if not run.result.exists():
+        dataset = images_for(job.config, place)
+        model, regularizer = assemble(job.config, dataset)
+        for metrics in train(model, dataset, regularizer, job.config, run):
+            tell(
+                f"{job.config.dataset} {job.key} seed {job.config.seed} epoch {metrics.epoch}: "
+                f"accuracy {100 * metrics.test_accuracy:.2f} %, weights {100 * metrics.params_kept:.2f} %"
+            )
+        run.checkpoint.unlink()
+    return Outcome(job, run.read_result(), tuple(run.read_metrics()))
+
+
+def images_for(config: TrainingConfig, place: Place) -> Dataset:
+    """The images of a configuration, kept for the next training of this process, which mostly needs the same."""
+    return _load(config.dataset, config.validation_fraction, config.vary, config.images, place.data)
+
+
+@lru_cache(maxsize=2)
+def _load(dataset: str, validation: float, vary: bool, images: int | None, folder: Path | None) -> Dataset:
+    config = TrainingConfig(dataset=dataset, validation_fraction=validation, vary=vary, images=images)
+    return images_of(config, folder)

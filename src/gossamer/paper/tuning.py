@@ -1,0 +1,144 @@
+"""How the strength of each penalty, and its shape, are chosen: by a grid search on a part of the training images.
+
+The rule is the same for all methods. Among the points of the grid whose validation accuracy is at most ``drop`` below
+that of the network without a penalty, the one with the smallest geometric mean of multiply-adds and weights kept; when
+there is no such point, the most accurate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gossamer.errors import GossamerError
+from gossamer.paper.compared import DENSE, Compared
+from gossamer.paper.outcomes import Job
+from gossamer.paper.processes import Tell
+from gossamer.paper.recipes import Recipe
+from gossamer.paper.runner import Place, images_for, outcomes_of, train_job
+from gossamer.sweeps import Study, Trial, read_trials, run_studies, write_trials
+from gossamer.training import TrainingConfig
+
+__all__ = ["Search", "choose", "tune"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The grid search of one method on one data set.
+
+    Attributes:
+        dataset: Its name.
+        compared: The method.
+        recipe: The training.
+        grid: Values of each parameter that is tuned, as pairs, so that it can be a key.
+        drop: Accuracy that may be lost on the validation images, as a fraction.
+        validation: Part of the training images that accuracy is measured on.
+        fixed: Parameters that are not tuned.
+        trials: How many points of the grid are tried, where not all.
+    """
+
+    dataset: str
+    compared: Compared
+    recipe: Recipe
+    grid: tuple[tuple[str, tuple[float, ...]], ...]
+    drop: float
+    validation: float
+    fixed: tuple[tuple[str, float], ...] = ()
+    trials: int | None = None
+
+    @property
+    def study(self) -> Study:
+        """The search as a study. Its name changes with everything that its trials depend on."""
+        mark = hashlib.sha256(self.configuration({}).to_json().encode()).hexdigest()[:8]
+        fixed = "".join(f"-{name}-{value:g}" for name, value in self.fixed)
+        name = f"{self.recipe.name}-{self.dataset}-{self.compared.key}{fixed}-{mark}"
+        return Study(name, dict(self.grid), self.trials or math.prod(len(values) for _, values in self.grid))
+
+    @property
+    def dense(self) -> Job:
+        """The training without a penalty on the same images."""
+        config = self.recipe.configuration(self.dataset, DENSE, {}, validation_fraction=self.validation)
+        return Job(DENSE.key, config)
+
+    def configuration(self, parameters: dict[str, float]) -> TrainingConfig:
+        """The training of one trial."""
+        return self.recipe.configuration(
+            self.dataset, self.compared, {**dict(self.fixed), **parameters}, validation_fraction=self.validation
+        )
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """What a trial does: trains, and says how small the network became, or how far it fell short."""
+
+    search: Search
+    dense: float
+    place: Place
+
+    def __call__(self, parameters: dict[str, float]) -> tuple[float, dict[str, float]]:
+        result = train_job(self.place, Job(self.search.compared.key, self.search.configuration(parameters))).result
+        figures = {
+            "accuracy": result.accuracy,
+            "flops_kept": result.flops_kept,
+            "params_kept": result.params_kept,
+            "accuracy_dense": self.dense,
+        }
+        return _value(figures, self.search.drop), figures
+
+
+def _value(figures: dict[str, float], drop: float) -> float:
+    """log10 of the geometric mean of what is kept, at most 0; above 1 by the accuracy that is missing."""
+    missing = figures["accuracy_dense"] - drop - figures["accuracy"]
+    if missing > 0 or figures["params_kept"] == 0:
+        return 1 + max(0.0, missing)
+    return math.log10(figures["flops_kept"] * figures["params_kept"]) / 2
+
+
+def tune(searches: Sequence[Search], place: Place, tell: Tell = lambda text: None) -> dict[Search, list[Trial]]:
+    """Bring all searches to their budgets; their trials are kept as they end, in one file for each data set.
+
+    Where that file has them all, nothing is trained.
+    """
+    trials: dict[Search, list[Trial]] = {}
+    for dataset in dict.fromkeys(search.dataset for search in searches):
+        trials |= _tune(dataset, [search for search in searches if search.dataset == dataset], place, tell)
+    return trials
+
+
+def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) -> dict[Search, list[Trial]]:
+    file = place.tuning / f"{dataset}.jsonl"
+    kept = {(trial.study, trial.number): trial for trial in (read_trials(file) if file.exists() else [])}
+
+    def keep(trial: Trial) -> None:
+        kept[trial.study, trial.number] = trial
+        write_trials(file, kept.values())
+        tell(f"{trial.study} {trial.parameters}: {trial.failure or trial.figures}")
+
+    def trials_of(search: Search) -> list[Trial]:
+        return [trial for trial in kept.values() if trial.study == search.study.name]
+
+    lacking = [search for search in searches if len(trials_of(search)) < search.study.trials]
+    if lacking:
+        images_for(lacking[0].configuration({}), place)  # missing data is an error here, and no failed trial
+        jobs = [search.dense for search in lacking]
+        dense = outcomes_of(jobs, place.tuning / f"{dataset}-dense.jsonl", place)
+        studies = [
+            (search.study, _Objective(search, outcome.result.accuracy, place))
+            for search, outcome in zip(lacking, dense, strict=True)
+        ]
+        storage = place.runs / f"studies-{dataset}.db"
+        for trial in run_studies(studies, storage, workers=place.workers, on_trial=keep):
+            if (trial.study, trial.number) not in kept:  # ended, but not kept, when the last call was killed
+                keep(trial)
+    return {search: trials_of(search) for search in searches}
+
+
+def choose(search: Search, trials: Sequence[Trial]) -> dict[str, float]:
+    """The parameters of the best trial, those that were not tuned included."""
+    ended = [trial for trial in trials if trial.failure is None]
+    if not ended:
+        raise GossamerError(f"No trial of {search.study.name} ended well. Widen its grid.")
+    best = min(ended, key=lambda trial: _value(trial.figures, search.drop))
+    return {**dict(search.fixed), **best.parameters}

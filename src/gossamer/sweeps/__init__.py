@@ -1,0 +1,8 @@
+"""Studies over grids of parameters: several processes, one storage file, stopped and continued at any moment."""
+
+from gossamer.sweeps.run import run_studies
+from gossamer.sweeps.storage import finished
+from gossamer.sweeps.study import Objective, Study
+from gossamer.sweeps.trials import Trial, read_trials, write_trials
+
+__all__ = ["Objective", "Study", "Trial", "finished", "read_trials", "run_studies", "write_trials"]
