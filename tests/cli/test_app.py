@@ -44,7 +44,7 @@ def test_wrong_words_end_with_code_2(
 
 
 def test_an_error_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    line = "error: Unknown data set 'stars'. There is: digits.\n"
+    line = "error: Unknown data set 'stars'. There is: digits, mnist, fashion-mnist, pendigits, sdd, cifar-10.\n"
     assert called(["train", "stars"], monkeypatch, capsys) == (2, "", line)
 
 

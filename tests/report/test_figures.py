@@ -16,7 +16,7 @@ def finished(path: Path, regularizer: str = "integrated-tl1", epochs: int = 4, k
     run = open_run(path, TrainingConfig(dataset="digits", regularizer=regularizer, epochs=epochs))
     for epoch in range(1, epochs + 1):
         phase = "sparsify" if epoch <= epochs / 2 else "hold"
-        run.append_metrics(EpochMetrics(epoch, phase, 1.0, 0.0, 0.5, 0.5, kept, {"conv": 3}, 0.1, 0.1))
+        run.append_metrics(EpochMetrics(epoch, phase, 1.0, 0.0, 0.5, 0.5, kept, kept, {"conv": 3}, 0.1, 0.1))
     layer = {"name": "conv", "weights": 100, "nonzeros": int(100 * kept), "units": 8, "units_alive": 3}
     run.write_result(RunResult("digits", regularizer, 1e-3, 0, epochs, 0.97, kept, kept, 1.0, {"layers": [layer]}, {}))
     return run

@@ -16,6 +16,7 @@ EPOCH = EpochMetrics(
     train_accuracy=0.5,
     test_accuracy=1 / 3,
     params_kept=1.0,
+    flops_kept=1.0,
     units_alive={"hidden": 3},
     learning_rate=0.05,
     seconds=0.1,

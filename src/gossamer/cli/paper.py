@@ -23,6 +23,9 @@ def paper(
             "references, levers, or all."
         ),
     ],
+    train: Annotated[
+        bool, typer.Option("--train", help="Make what the result files lack. All of it takes many hours.")
+    ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="A few epochs on a few images: shows that all works, and nothing else.")
     ] = False,
@@ -33,7 +36,7 @@ def paper(
     ),
     into: Annotated[
         Path | None,
-        typer.Option(help="Make everything but the tuning again, with result files in this folder."),
+        typer.Option(help="Make everything but the tuning anew, with result files in this folder."),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of checkpoints and weights, which may be deleted.")] = Path(
         "runs/paper"
@@ -47,7 +50,7 @@ def paper(
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
     ] = False,
 ) -> None:
-    """Make a table or a figure of the paper: train what the result files lack, then show what they say.
+    """Show a table or a figure of the paper as the result files have it; with `--train`, make what they lack first.
 
     Stopped at any moment, the same command goes on where it was.
     """
@@ -55,15 +58,21 @@ def paper(
     from rich.console import Console
 
     from gossamer.cli.progress import watching
+    from gossamer.data import LOADERS
     from gossamer.paper import EXPERIMENTS, Place, Request, fill_page
 
     torch.set_num_threads(1)
     names = list(EXPERIMENTS) if name == "all" else [name]
     if name not in (*EXPERIMENTS, "all"):
         raise GossamerError(f"Unknown experiment {name!r}. There is: {', '.join(EXPERIMENTS)}, all.")
+    if unknown := [dataset for dataset in only or () if dataset not in LOADERS]:
+        raise GossamerError(f"Unknown data set {unknown[0]!r}. There is: {', '.join(LOADERS)}.")
     if quick:  # never beside real results, from which these could not be told
         results, runs = runs / "quick", runs / "quick" / "runs"
-    place = Place(into or results, results / "tuning", runs if into is None else into / "runs", data_dir, workers)
+    may_train = train or quick or into is not None
+    place = Place(
+        into or results, results / "tuning", runs if into is None else into / "runs", data_dir, workers, may_train
+    )
     reports = {}
     with watching() as watcher:
         for each in names:

@@ -11,7 +11,7 @@ import torch
 from gossamer.cli.display import Display
 from gossamer.cli.networks import StoredNetwork, compare, open_network
 from gossamer.errors import GossamerError
-from gossamer.shrinking import plan
+from gossamer.shrinking import plan, shrink
 from gossamer.store import read_manifest
 from gossamer.training import RunDirectory, write_small
 
@@ -27,7 +27,8 @@ def run_shrink(path: Path, as_json: bool) -> None:
             f"{path} holds no trained network: there is no {run.weights.name}. Give the folder of a run."
         )
     trained = open_network(run.weights)
-    small = write_small(trained.model, trained.example, run, read_manifest(run.weights).provenance)
+    network = shrink(trained.model, trained.example, form="module")
+    small = write_small(network, trained.example, run, read_manifest(run.weights).provenance)
     display = Display(quiet=as_json)
     display.text(str(plan(trained.model, trained.example, form="module")))
     show_small(run, display)

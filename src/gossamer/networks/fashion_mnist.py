@@ -13,7 +13,7 @@ __all__ = ["FashionMnistNetwork"]
 
 
 class FashionMnistNetwork(Network):
-    """Convolutions of 20 and 50 filters (5x5), each pooled, 300 and 100 hidden units, one output per class.
+    """Convolutions of 16 and 40 filters (5x5), each pooled, 256 and 100 hidden units, one output per class.
 
     The layer counts are the paper's; the widths are ours. Images are 1x28x28.
     """
@@ -22,10 +22,10 @@ class FashionMnistNetwork(Network):
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 20, kernel_size=5)
-        self.conv2 = nn.Conv2d(20, 50, kernel_size=5)
-        self.hidden1 = nn.Linear(50 * 4 * 4, 300)
-        self.hidden2 = nn.Linear(300, 100)
+        self.conv1 = nn.Conv2d(1, 16, kernel_size=5)
+        self.conv2 = nn.Conv2d(16, 40, kernel_size=5)
+        self.hidden1 = nn.Linear(40 * 4 * 4, 256)
+        self.hidden2 = nn.Linear(256, 100)
         self.output = nn.Linear(100, 10)
         xavier_(self, generator)
 

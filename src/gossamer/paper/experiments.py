@@ -23,7 +23,7 @@ from gossamer.paper.levers import LEVERS, levers_markdown
 from gossamer.paper.outcomes import Job, Outcome
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
-from gossamer.paper.runner import Place, outcomes_of, run_of, train_job
+from gossamer.paper.runner import LackingError, Place, outcomes_of, run_of, train_job
 from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search, search_at
 from gossamer.paper.table import rows, to_json, to_markdown, to_rich
 from gossamer.paper.tradeoff import TradeoffPoint, tradeoff_figure
@@ -97,19 +97,33 @@ def _tuned(request: Request, searches: Sequence[Search]) -> dict[Search, list[Tr
 
 
 def _compared(request: Request, recipe: Recipe, datasets: Sequence[str], folder: Path) -> list[Outcome]:
-    """The four methods with their tuned settings, and no penalty, on all seeds; one file for each data set."""
+    """The four methods with their tuned settings, on all seeds, and the first without a penalty.
+
+    Where nothing may be trained, the data sets that result files are there for.
+    """
     recipe = replace(recipe, quick=request.quick)
-    outcomes = []
+    outcomes, lacking = [], []
     for dataset in request.among(datasets):
-        searches = [search(dataset, compared, recipe) for compared in TABLE]
-        chosen = {one.compared: choose(one, trials) for one, trials in _tuned(request, searches).items()}
-        jobs = [
-            Job(compared.key, recipe.configuration(dataset, compared, parameters, seed))
-            for seed in request.seeds
-            for compared, parameters in {**chosen, DENSE: {}}.items()
-        ]
-        outcomes += _trained(request, jobs, folder / f"{dataset}.jsonl")
+        try:
+            outcomes += _compared_on(request, recipe, dataset, folder / f"{dataset}.jsonl")
+        except LackingError as error:
+            request.watcher.advance(str(error))
+            lacking.append(error)
+    if not outcomes:
+        raise lacking[0]
     return outcomes
+
+
+def _compared_on(request: Request, recipe: Recipe, dataset: str, file: Path) -> list[Outcome]:
+    searches = [search(dataset, compared, recipe) for compared in TABLE]
+    chosen = {one.compared: choose(one, trials) for one, trials in _tuned(request, searches).items()}
+    jobs = [
+        Job(compared.key, recipe.configuration(dataset, compared, parameters, seed))
+        for seed in request.seeds
+        for compared, parameters in chosen.items()
+    ]
+    jobs.append(Job(DENSE.key, recipe.configuration(dataset, DENSE, {}, request.seeds[0])))
+    return _trained(request, jobs, file)
 
 
 def table(request: Request) -> Report:
@@ -125,8 +139,9 @@ def plain(request: Request) -> Report:
 def _table(request: Request, name: str, recipe: Recipe, datasets: Sequence[str]) -> Report:
     folder = request.folder(name)
     measured = rows(_compared(request, recipe, datasets, folder))
-    page = _written(folder / "table.md", to_markdown(measured))
-    return Report(tuple(to_rich(measured)), (page,), to_json(measured))
+    whole = not request.datasets  # a part is shown, and leaves the page of the whole as it is
+    files = (_written(folder / "table.md", to_markdown(measured)),) if whole else ()
+    return Report(tuple(to_rich(measured)), files, to_json(measured))
 
 
 def boxplots(request: Request) -> Report:

@@ -59,5 +59,6 @@ PLAIN = Recipe(
         ("warm_up_fraction", 0.0),
         ("hold_fraction", 0.0),
         ("cost_exponent", 0.0),
+        ("vary", False),
     ),
 )

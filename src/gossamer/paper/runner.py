@@ -9,11 +9,12 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from gossamer.data import Dataset
+from gossamer.errors import GossamerError
 from gossamer.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
 from gossamer.paper.processes import Tell, in_processes
 from gossamer.training import RunDirectory, TrainingConfig, assemble, images_of, open_run, train
 
-__all__ = ["Place", "images_for", "outcomes_of", "run_of", "train_job"]
+__all__ = ["LackingError", "Place", "images_for", "outcomes_of", "run_of", "train_job"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Place:
         runs: The folder of run directories: checkpoints and weights, which are not kept for good.
         data: The folder that is searched for data first.
         workers: How many trainings go on at once, one thread each.
+        may_train: Whether what the result files lack is made.
     """
 
     results: Path
@@ -33,6 +35,11 @@ class Place:
     runs: Path
     data: Path | None = None
     workers: int = 2
+    may_train: bool = True
+
+
+class LackingError(GossamerError):
+    """The result files do not have all that is asked for, and nothing may be trained."""
 
 
 def run_of(config: TrainingConfig, place: Place) -> RunDirectory:
@@ -42,9 +49,21 @@ def run_of(config: TrainingConfig, place: Place) -> RunDirectory:
 
 
 def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lambda text: None) -> list[Outcome]:
-    """Train the jobs that ``file`` does not have and write it anew after each; return the outcomes in order."""
+    """Train the jobs that ``file`` does not have and write it anew after each; return the outcomes in order.
+
+    Where nothing may be trained, return those that it has.
+
+    Raises:
+        LackingError: When there is none.
+    """
     known = {outcome.job: outcome for outcome in read_outcomes(file)}
     missing = [job for job in dict.fromkeys(jobs) if job not in known]
+    if missing and not place.may_train:
+        found = [known[job] for job in jobs if job in known]
+        if not found:
+            raise LackingError(f"{file} has none of the {len(missing)} trainings. Make them by `--train`.")
+        tell(f"{file} lacks {len(missing)} of {len(jobs)} trainings; `--train` makes them")
+        return found
     for outcome in in_processes(partial(train_job, place), missing, place.workers, tell) if missing else ():
         known[outcome.job] = outcome
         write_outcomes(file, known.values())

@@ -37,14 +37,35 @@ class _Plan:
 
 
 _PLANS: dict[str, _Plan] = {
+    "mnist": _Plan(
+        0.004,
+        0.1,
+        {
+            L1: {"strength": (1.5e-4, 3e-4, 5e-4, 8e-4)},
+            SGL: {"strength": (3e-5, 6e-5, 1e-4, 2e-4)},
+            CGES: {"strength": (1e-4, 3e-4, 1e-3, 3e-3)},
+            ITL: {"strength": (1e-4, 2e-4), "a": (0.01, 0.03), "s": (0.3,)},
+            L2: {"strength": (1e-5, 1e-4, 1e-3)},
+        },
+    ),
+    "fashion-mnist": _Plan(
+        0.012,
+        0.1,
+        {
+            L1: {"strength": (1e-4, 2e-4, 3e-4, 5e-4)},
+            SGL: {"strength": (3e-5, 6e-5, 1e-4, 1.6e-4)},
+            CGES: {"strength": (1e-4, 3e-4, 8e-4, 2e-3)},
+            ITL: {"strength": (1e-4, 2e-4), "a": (0.03, 0.1), "s": (0.3,)},
+        },
+    ),
     "sdd": _Plan(
         0.003,
         0.1,
         {
             L1: {"strength": (1e-4, 2e-4, 3e-4, 4e-4, 6e-4, 8e-4, 1.2e-3, 2e-3)},
-            SGL: {"strength": (2e-5, 4e-5, 6e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4)},
+            SGL: {"strength": (4e-5, 6e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 8e-4)},
             CGES: {"strength": (2e-4, 4e-4, 7e-4, 1e-3, 2e-3, 3e-3, 5e-3, 1e-2)},
-            ITL: {"strength": (1e-4, 2e-4, 3e-4, 5e-4), "a": (0.1, 0.3), "s": (0.3,)},
+            ITL: {"strength": (5e-4, 8e-4, 1.2e-3, 2e-3), "a": (0.1, 0.3), "s": (0.3,)},
         },
     ),
     "pendigits": _Plan(
@@ -58,6 +79,16 @@ _PLANS: dict[str, _Plan] = {
             L2: {"strength": (1e-5, 1e-4, 1e-3)},
         },
     ),
+    "cifar-10": _Plan(
+        0.015,
+        0.1,
+        {
+            L1: {"strength": (1e-4, 2e-4, 4e-4, 8e-4)},
+            SGL: {"strength": (2e-5, 4e-5, 8e-5, 1.6e-4)},
+            CGES: {"strength": (1e-4, 3e-4, 1e-3, 3e-3)},
+            ITL: {"strength": (1.5e-4, 3e-4), "a": (0.1, 0.3), "s": (0.5,)},
+        },
+    ),
     "digits": _Plan(
         0.01,
         0.2,
@@ -69,7 +100,16 @@ _PLANS: dict[str, _Plan] = {
     ),
 }
 
-_PLAIN_PLANS: dict[str, _Plan] = {}
+# In the plain recipe the paper's range of strengths, 1e-6 to 1e-4, and what lies above it.
+_PLAIN_GRIDS: dict[Compared, _Grid] = {
+    L1: {"strength": (1e-5, 3e-5, 1e-4, 3e-4)},
+    SGL: {"strength": (3e-6, 1e-5, 3e-5, 1e-4)},
+    CGES: {"strength": (3e-5, 1e-4, 3e-4, 1e-3)},
+    ITL: {"strength": (1e-5, 1e-4), "a": (0.01, 0.1)},
+}
+_PLAIN_PLANS = {
+    dataset: _Plan(_PLANS[dataset].drop, _PLANS[dataset].validation, _PLAIN_GRIDS) for dataset in PLAIN_DATASETS
+}
 
 # The smaller a, the harder a strength presses on small weights.
 _STRENGTHS_AT: dict[float, tuple[float, ...]] = {

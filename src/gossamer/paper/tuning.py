@@ -17,7 +17,7 @@ from gossamer.paper.compared import DENSE, Compared
 from gossamer.paper.outcomes import Job
 from gossamer.paper.processes import Tell
 from gossamer.paper.recipes import Recipe
-from gossamer.paper.runner import Place, images_for, outcomes_of, train_job
+from gossamer.paper.runner import LackingError, Place, images_for, outcomes_of, train_job
 from gossamer.sweeps import Study, Trial, read_trials, run_studies, write_trials
 from gossamer.training import TrainingConfig
 
@@ -117,9 +117,13 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
         tell(f"{trial.study} {trial.parameters}: {trial.failure or trial.figures}")
 
     def trials_of(search: Search) -> list[Trial]:
-        return [trial for trial in kept.values() if trial.study == search.study.name]
+        points = search.study.points()
+        return [one for one in kept.values() if one.study == search.study.name and one.parameters in points]
 
     lacking = [search for search in searches if len(trials_of(search)) < search.study.trials]
+    if lacking and not place.may_train:
+        names = ", ".join(search.compared.key for search in lacking)
+        raise LackingError(f"{file} lacks trials of {names}. Make them by `--train`.")
     if lacking:
         images_for(lacking[0].configuration({}), place)  # missing data is an error here, and no failed trial
         jobs = [search.dense for search in lacking]

@@ -18,7 +18,7 @@ from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import attach, warm_up
 from gossamer.regularizers import Regularizer
-from gossamer.shrinking import zero_dead_biases
+from gossamer.shrinking import shrink, zero_dead_biases
 from gossamer.store import save
 from gossamer.training.checkpoint import load_checkpoint, save_checkpoint
 from gossamer.training.config import TrainingConfig
@@ -46,6 +46,7 @@ def train(
     """
     full = measure(model, dataset.example)
     checkpoint = load_checkpoint(run.checkpoint, model) if run.checkpoint.exists() else None
+    _lay_out(model)
     named = dict(model.named_parameters())
     parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
     optimizer = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
@@ -145,6 +146,11 @@ def fast_layout(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images
 
 
+def _lay_out(model: nn.Module) -> None:
+    """Put the channels of the kernels side by side, too: images of one channel do not tell in which order they lie."""
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
 @contextmanager
 def random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
     """Make every random number of an epoch depend on seed and epoch alone; the caller's generator stays as it was."""
@@ -158,6 +164,7 @@ def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimize
     if measured.flops_kept_compact <= _WORTH_COMPACTING:
         zero_dead_biases(model, dataset.example, optimizer=optimizer)
         shrink_(model, dataset.example, optimizer=optimizer)
+        _lay_out(model)
 
 
 def _require_finite(objective: float, epoch: int) -> None:
@@ -176,7 +183,9 @@ def _write_end(
     full: Measurement,
 ) -> None:
     """Write the network, the network made small, and the result; this last, because it says that the run is done."""
-    measurement = measure(model, dataset.example).against(full)
+    small = shrink(model, dataset.example, form="module")  # verified: its outputs stay what they are
+    # What only dead units still hold is gone, too, whether or not they left during the training.
+    measurement = measure(small, dataset.example).against(full)
     provenance = {"config": asdict(config), "measurement": measurement.to_dict()}
     save(model, run.weights, provenance=provenance)
     run.write_result(
@@ -191,6 +200,6 @@ def _write_end(
             flops_kept=measurement.flops_kept,
             seconds=sum(metrics.seconds for metrics in history),
             measurement=measurement.to_dict(),
-            small=asdict(write_small(model, dataset.example, run, provenance)),
+            small=asdict(write_small(small, dataset.example, run, provenance)),
         )
     )

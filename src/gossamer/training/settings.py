@@ -16,7 +16,6 @@ SETTINGS: dict[str, dict[str, float]] = {
         "hold_fraction": 0.2,
     },
     "mnist": {
-        "vary": False,
         "epochs": 10,
         "batch_size": 128,
         "learning_rate": 0.05,
@@ -27,8 +26,7 @@ SETTINGS: dict[str, dict[str, float]] = {
         "compact_every": 2,
     },
     "fashion-mnist": {
-        "vary": False,
-        "epochs": 10,
+        "epochs": 8,
         "batch_size": 128,
         "learning_rate": 0.05,
         "hold_learning_rate": 0.02,
@@ -56,7 +54,7 @@ SETTINGS: dict[str, dict[str, float]] = {
         "cost_exponent": 0.25,
     },
     "cifar-10": {
-        "epochs": 10,
+        "epochs": 16,
         "batch_size": 128,
         "learning_rate": 0.05,
         "hold_learning_rate": 0.02,

@@ -1,4 +1,4 @@
-"""The end of a training: the network without its dead units, verified and saved."""
+"""The end of a training: the network without its dead units, saved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import nn
 
 from gossamer.example import Example
 from gossamer.measurement import measure
-from gossamer.shrinking import shrink
 from gossamer.store import save
 from gossamer.training.directory import RunDirectory
 
@@ -36,9 +35,8 @@ class Small:
     full_file_bytes: int
 
 
-def write_small(model: nn.Module, example: Example, run: RunDirectory, provenance: Mapping[str, Any]) -> Small:
-    """Shrink the model, which verifies that its outputs stay what they are, and save it beside the full one."""
-    small = shrink(model, example, form="module")
+def write_small(small: nn.Module, example: Example, run: RunDirectory, provenance: Mapping[str, Any]) -> Small:
+    """Save the network without its dead units beside the one that was trained."""
     save(small, run.small, sparse=True, provenance=provenance)
     measured = measure(small, example)
     total, units = measured.total, {layer.name: layer.units for layer in measured.layers}
