@@ -34,6 +34,9 @@ class Seen:
     def advance(self, text: str) -> None:
         self.done.append(text)
 
+    def say(self, text: str) -> None:
+        self.done.append(text)
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from gossamer import GossamerError
+from gossamer.sweeps import NoValueError
 
 
 def quadratic(parameters):
@@ -24,7 +24,7 @@ def threads(parameters):
 
 def diverging(parameters):
     if parameters["x"] == 1:
-        raise GossamerError("the loss is gone")
+        raise NoValueError("the loss is gone")
     return (math.nan if parameters["x"] == 2 else parameters["x"]), {}
 
 

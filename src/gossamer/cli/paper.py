@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gossamer.cli.app import app
 from gossamer.errors import GossamerError
+
+if TYPE_CHECKING:
+    from gossamer.paper import Report
 
 __all__ = ["paper"]
 
@@ -55,11 +59,10 @@ def paper(
     Stopped at any moment, the same command goes on where it was.
     """
     import torch
-    from rich.console import Console
 
     from gossamer.cli.progress import watching
     from gossamer.data import LOADERS
-    from gossamer.paper import EXPERIMENTS, Place, Request, fill_page
+    from gossamer.paper import EXPERIMENTS, SEEDS, LackingError, Place, Request, fill_page
 
     torch.set_num_threads(1)
     names = list(EXPERIMENTS) if name == "all" else [name]
@@ -67,24 +70,41 @@ def paper(
         raise GossamerError(f"Unknown experiment {name!r}. There is: {', '.join(EXPERIMENTS)}, all.")
     if unknown := [dataset for dataset in only or () if dataset not in LOADERS]:
         raise GossamerError(f"Unknown data set {unknown[0]!r}. There is: {', '.join(LOADERS)}.")
+    if (only or seeds != len(SEEDS)) and not (into or quick or name in ("table", "plain")):
+        raise GossamerError("A part would take the place of the whole in the result files. Add `--into FOLDER`.")
+    if quick and (into or page):
+        raise GossamerError("`--quick` makes no results, so `--into` and `--page` do not go with it. Leave them out.")
     if quick:  # never beside real results, from which these could not be told
         results, runs = runs / "quick", runs / "quick" / "runs"
     may_train = train or quick or into is not None
     place = Place(
         into or results, results / "tuning", runs if into is None else into / "runs", data_dir, workers, may_train
     )
-    reports = {}
+    reports, lacking = {}, []
     with watching() as watcher:
         for each in names:
-            reports[each] = EXPERIMENTS[each](Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick))
+            try:
+                reports[each] = EXPERIMENTS[each](
+                    Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick)
+                )
+            except LackingError as error:
+                lacking.append(error)
     if page is not None:
         fill_page(page, place.results)
-    if as_json:
+    if as_json and reports:
         made = {each: report.json for each, report in reports.items()}
         typer.echo(json.dumps(made if name == "all" else made[name]))
-        return
+    else:
+        _show(reports.values())
+    if lacking:
+        raise lacking[0]
+
+
+def _show(reports: Iterable[Report]) -> None:
+    from rich.console import Console
+
     console = Console(highlight=False)
-    for report in reports.values():
+    for report in reports:
         for shown in report.shown:
             console.print(shown)
         for file in report.files:

@@ -30,6 +30,10 @@ class Bars:
         if self._current is not None:
             self._progress.update(self._current, advance=1, text=text)
 
+    def say(self, text: str) -> None:
+        """Write a line above the bars."""
+        self._progress.console.print(text, markup=False)
+
 
 class Lines:
     """A line now and then."""
@@ -47,6 +51,10 @@ class Lines:
         self._done += 1
         if self._done % _PARTS_IN_A_LINE == 1 or self._done == self._total:
             self._console.print(f"{self._title}: {self._done} of {self._total}, {text}", markup=False)
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self._console.print(text, markup=False)
 
 
 @contextmanager

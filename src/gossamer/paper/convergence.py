@@ -23,7 +23,7 @@ from gossamer.measurement import measure
 from gossamer.paper.compared import CGES, ITL, L1, L2, SGL
 from gossamer.paper.outcomes import Job
 from gossamer.paper.processes import Tell, in_processes
-from gossamer.paper.runner import Place, images_for
+from gossamer.paper.runner import LackingError, Place, images_for
 from gossamer.paper.style import DATASET_LABELS, STYLES, add_caption, new_figure, save, tidy
 from gossamer.proximal import attach
 from gossamer.training import TrainingConfig, accuracy, assemble, fast_layout, random_numbers_of, write_atomically
@@ -89,6 +89,10 @@ def curves_of(
     measured_at = _measured_at(steps, every)
     known = {curve.job: curve for curve in read_curves(file)}
     missing = [job for job in dict.fromkeys(jobs) if job not in known or known[job].steps != measured_at]
+    if missing and not place.may_train:
+        raise LackingError(f"{file} lacks {len(missing)} of {len(jobs)} curves. Make them by `--train`.")
+    # What belongs to other settings goes, because the figure shows the whole file.
+    known = {job: known[job] for job in jobs if job not in missing}
     work = partial(_train, place, steps, every)
     for curve in in_processes(work, missing, place.workers, tell) if missing else ():
         known[curve.job] = curve

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import RenderableType
+from rich.markdown import Markdown
 
+from gossamer.errors import GossamerError
 from gossamer.paper.boxplots import boxplots_figure
 from gossamer.paper.compared import DENSE, GROUP, ITL, L2, TABLE, TL1
 from gossamer.paper.contours import contours_figures, write_contours
@@ -21,6 +24,7 @@ from gossamer.paper.filters import collect_filters, filters_figure
 from gossamer.paper.interpretation import interpretation_markdown, interpretation_table
 from gossamer.paper.levers import LEVERS, levers_markdown
 from gossamer.paper.outcomes import Job, Outcome
+from gossamer.paper.processes import in_processes
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
 from gossamer.paper.runner import LackingError, Place, outcomes_of, run_of, train_job
@@ -31,7 +35,10 @@ from gossamer.paper.tuning import Search, choose, tune
 from gossamer.sweeps import Trial
 from gossamer.training import write_atomically
 
-__all__ = ["EXPERIMENTS", "Report", "Request", "Watcher"]
+__all__ = ["EXPERIMENTS", "SEEDS", "Report", "Request", "Watcher"]
+
+
+SEEDS = (0, 1, 2)
 
 
 class Watcher(Protocol):
@@ -42,6 +49,9 @@ class Watcher(Protocol):
 
     def advance(self, text: str) -> None:
         """One more part of it is done, described by the text."""
+
+    def say(self, text: str) -> None:
+        """Something that is to be known."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +69,13 @@ class Request:
     place: Place
     watcher: Watcher
     datasets: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = SEEDS
     quick: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all data sets and all seeds are asked for."""
+        return not self.datasets and self.seeds == SEEDS
 
     def folder(self, name: str) -> Path:
         """The folder of an experiment's result files."""
@@ -68,7 +83,10 @@ class Request:
 
     def among(self, datasets: Sequence[str]) -> list[str]:
         """Those of the data sets that are asked for."""
-        return [dataset for dataset in datasets if not self.datasets or dataset in self.datasets]
+        chosen = [dataset for dataset in datasets if not self.datasets or dataset in self.datasets]
+        if not chosen:
+            raise GossamerError(f"This experiment has {', '.join(datasets)}; asked for: {', '.join(self.datasets)}.")
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -107,9 +125,9 @@ def _compared(request: Request, recipe: Recipe, datasets: Sequence[str], folder:
         try:
             outcomes += _compared_on(request, recipe, dataset, folder / f"{dataset}.jsonl")
         except LackingError as error:
-            request.watcher.advance(str(error))
+            request.watcher.say(str(error))
             lacking.append(error)
-    if not outcomes:
+    if lacking and not outcomes:
         raise lacking[0]
     return outcomes
 
@@ -139,8 +157,8 @@ def plain(request: Request) -> Report:
 def _table(request: Request, name: str, recipe: Recipe, datasets: Sequence[str]) -> Report:
     folder = request.folder(name)
     measured = rows(_compared(request, recipe, datasets, folder))
-    whole = not request.datasets  # a part is shown, and leaves the page of the whole as it is
-    files = (_written(folder / "table.md", to_markdown(measured)),) if whole else ()
+    # A part is shown, and leaves the page of the whole as it is.
+    files = (_written(folder / "table.md", to_markdown(measured)),) if request.is_whole else ()
     return Report(tuple(to_rich(measured)), files, to_json(measured))
 
 
@@ -202,8 +220,11 @@ def filters(request: Request) -> Report:
         first = replace(request, datasets=("mnist",), seeds=request.seeds[:1])
         outcomes = _compared(first, OURS, ("mnist",), request.folder("table"))
         jobs = [outcome.job for outcome in outcomes if outcome.job.key != DENSE.key]
-        for job in jobs:  # a run directory may have been deleted since
-            train_job(request.place, job)
+        lost = [job for job in jobs if not run_of(job.config, request.place).result.exists()]
+        if lost and not request.place.may_train:
+            raise LackingError(f"{len(lost)} networks of the table are gone. Make them again by `--train`.")
+        request.watcher.begin("training", sum(job.config.epochs for job in lost))
+        list(in_processes(partial(train_job, request.place), lost, request.place.workers, request.watcher.advance))
         collect_filters({job.key: run_of(job.config, request.place).weights for job in jobs}, values)
     return Report((), (filters_figure(values, folder / "filters.png"),))
 
@@ -241,6 +262,7 @@ def interpretation(request: Request) -> Report:
 
 
 def _written(page: Path, text: str) -> Path:
+    page.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(page, text.encode())
     return page
 
@@ -251,26 +273,26 @@ def levers(request: Request) -> Report:
     one = search("pendigits", ITL, recipe)
     chosen = choose(one, _tuned(request, [one])[one])
     jobs = [
-        Job(lever, replace(recipe.configuration("pendigits", ITL, chosen, seed), **changes))  # type: ignore[arg-type]
+        Job(lever, recipe.configuration("pendigits", ITL, chosen, seed, **changes))
         for lever, changes in LEVERS.items()
         for seed in request.seeds
     ]
     folder = request.folder("levers")
     page = _written(folder / "table.md", levers_markdown(_trained(request, jobs, folder / "results.jsonl")))
-    return Report((page.read_text(),), (page,))
+    return Report((Markdown(page.read_text(encoding="utf-8")),), (page,))
 
 
 def references(request: Request) -> Report:
     """LeNet-5 and LeNet-300-100 on MNIST beside results of others that are stronger than the paper's."""
     recipe = replace(OURS, quick=request.quick)
     jobs = [
-        Job(name, recipe.configuration("mnist", ITL, parameters, seed, **({} if request.quick else others)))
+        Job(name, recipe.configuration("mnist", ITL, parameters, seed, **others))
         for name, (parameters, others) in REFERENCE_SETTINGS.items()
         for seed in request.seeds
     ]
     folder = request.folder("references")
     page = _written(folder / "table.md", references_markdown(_trained(request, jobs, folder / "results.jsonl")))
-    return Report((page.read_text(),), (page,))
+    return Report((Markdown(page.read_text(encoding="utf-8")),), (page,))
 
 
 def contours(request: Request) -> Report:

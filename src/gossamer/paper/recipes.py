@@ -12,7 +12,7 @@ from gossamer.training import SETTINGS, TrainingConfig, method
 __all__ = ["OURS", "PLAIN", "Recipe"]
 
 # A training of the small version of an experiment, which shows that all works and nothing more.
-_QUICK = {"images": 256, "epochs": 3, "batch_size": 32}
+_QUICK = {"images": 256, "epochs": 4, "batch_size": 32}
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,20 @@ class Recipe:
     def configuration(
         self, dataset: str, compared: Compared, parameters: Mapping[str, float], seed: int = 0, **others: Any
     ) -> TrainingConfig:
-        """The training of a data set's network with a penalty of these parameters; ``others`` has the last word."""
+        """The training of a data set's network with a penalty of these parameters, and ``others`` changed."""
         known = method(compared.regularizer)
         settings: dict[str, Any] = {
             **SETTINGS[dataset],
             **dict(self.changes),
-            **(_QUICK if self.quick else {}),
             "strength": known.strength,
             **known.parameters,
             **parameters,
             "seed": seed,
+            "regularizer": compared.regularizer,
             **others,
+            **(_QUICK if self.quick else {}),
         }
-        return TrainingConfig(dataset=dataset, regularizer=compared.regularizer, **settings)
+        return TrainingConfig(dataset=dataset, **settings)
 
 
 OURS = Recipe("ours")

@@ -81,7 +81,7 @@ def train_job(place: Place, job: Job, tell: Tell = lambda text: None) -> Outcome
                 f"{job.config.dataset} {job.key} seed {job.config.seed} epoch {metrics.epoch}: "
                 f"accuracy {100 * metrics.test_accuracy:.2f} %, weights {100 * metrics.params_kept:.2f} %"
             )
-        run.checkpoint.unlink()
+        run.checkpoint.unlink(missing_ok=True)
     return Outcome(job, run.read_result(), tuple(run.read_metrics()))
 
 

@@ -17,9 +17,9 @@ from gossamer.paper.compared import DENSE, Compared
 from gossamer.paper.outcomes import Job
 from gossamer.paper.processes import Tell
 from gossamer.paper.recipes import Recipe
-from gossamer.paper.runner import LackingError, Place, images_for, outcomes_of, train_job
-from gossamer.sweeps import Study, Trial, read_trials, run_studies, write_trials
-from gossamer.training import TrainingConfig
+from gossamer.paper.runner import LackingError, Place, outcomes_of, train_job
+from gossamer.sweeps import NoValueError, Study, Trial, read_trials, run_studies, write_trials
+from gossamer.training import DivergedError, TrainingConfig
 
 __all__ = ["Search", "choose", "tune"]
 
@@ -78,7 +78,11 @@ class _Objective:
     place: Place
 
     def __call__(self, parameters: dict[str, float]) -> tuple[float, dict[str, float]]:
-        result = train_job(self.place, Job(self.search.compared.key, self.search.configuration(parameters))).result
+        job = Job(self.search.compared.key, self.search.configuration(parameters))
+        try:
+            result = train_job(self.place, job).result
+        except DivergedError as error:
+            raise NoValueError(str(error)) from None
         figures = {
             "accuracy": result.accuracy,
             "flops_kept": result.flops_kept,
@@ -122,10 +126,9 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
 
     lacking = [search for search in searches if len(trials_of(search)) < search.study.trials]
     if lacking and not place.may_train:
-        names = ", ".join(search.compared.key for search in lacking)
+        names = ", ".join(search.study.name for search in lacking)
         raise LackingError(f"{file} lacks trials of {names}. Make them by `--train`.")
     if lacking:
-        images_for(lacking[0].configuration({}), place)  # missing data is an error here, and no failed trial
         jobs = [search.dense for search in lacking]
         dense = outcomes_of(jobs, place.tuning / f"{dataset}-dense.jsonl", place)
         studies = [
@@ -144,5 +147,9 @@ def choose(search: Search, trials: Sequence[Trial]) -> dict[str, float]:
     ended = [trial for trial in trials if trial.failure is None]
     if not ended:
         raise GossamerError(f"No trial of {search.study.name} ended well. Widen its grid.")
-    best = min(ended, key=lambda trial: _value(trial.figures, search.drop))
-    return {**dict(search.fixed), **best.parameters}
+
+    def rank(trial: Trial) -> tuple[float, float, list[tuple[str, float]]]:
+        # Where nothing becomes zero, all are of one size: the more accurate; then any order that is always the same.
+        return _value(trial.figures, search.drop), -trial.figures["accuracy"], sorted(trial.parameters.items())
+
+    return {**dict(search.fixed), **min(ended, key=rank).parameters}

@@ -50,7 +50,7 @@ def run_studies(
 
     Raises:
         GossamerError: When the arguments or the storage cannot be used, an objective raised anything but a
-            ``GossamerError``, or a worker was killed.
+            ``NoValueError``, or a worker was killed.
     """
     _check(studies, storage, workers)
     objectives = _pickled([objective for _, objective in studies])

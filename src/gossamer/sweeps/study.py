@@ -11,10 +11,14 @@ from typing import Protocol
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Objective", "Study"]
+__all__ = ["NoValueError", "Objective", "Study"]
 
 # Optuna's own limit on what it can look up.
 _LONGEST_NAME = 512
+
+
+class NoValueError(GossamerError):
+    """An objective has no value at a point, as when a training diverged."""
 
 
 class Objective(Protocol):
@@ -24,7 +28,7 @@ class Objective(Protocol):
         """Give the value of a point and whatever figures shall stand beside it.
 
         Raises:
-            GossamerError: When the point has no value, as a training that diverged. It is not tried again.
+            NoValueError: When the point has no value, as a training that diverged. It is not tried again.
                 Every other exception stops the sweep.
         """
         ...

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from gossamer.errors import GossamerError
-from gossamer.sweeps.study import Objective
+from gossamer.sweeps.study import NoValueError, Objective
 
 __all__ = ["Crash", "Failure", "Outcome", "Success", "Worker"]
 
@@ -144,7 +144,7 @@ def _try(objective: Objective, point: dict[str, float]) -> Outcome:
         value, figures = objective(dict(point))
         value = float(value)
         figures = {str(name): float(figure) for name, figure in figures.items()}
-    except GossamerError as error:
+    except NoValueError as error:
         return Failure(str(error), time.perf_counter() - begin)
     except Exception:
         return Crash(traceback.format_exc())

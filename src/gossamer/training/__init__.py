@@ -5,7 +5,7 @@ from gossamer.training.checkpoint import Checkpoint, load_checkpoint, save_check
 from gossamer.training.config import TrainingConfig
 from gossamer.training.directory import RunDirectory, clear, open_run
 from gossamer.training.files import write_atomically
-from gossamer.training.loop import accuracy, fast_layout, random_numbers_of, train, train_epoch
+from gossamer.training.loop import DivergedError, accuracy, fast_layout, random_numbers_of, train, train_epoch
 from gossamer.training.methods import METHODS, Method, method
 from gossamer.training.metrics import EpochMetrics, RunResult
 from gossamer.training.progress import Phase, Progress, learning_rate
@@ -16,6 +16,7 @@ __all__ = [
     "METHODS",
     "SETTINGS",
     "Checkpoint",
+    "DivergedError",
     "EpochMetrics",
     "Method",
     "Phase",

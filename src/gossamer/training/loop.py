@@ -27,13 +27,17 @@ from gossamer.training.metrics import EpochMetrics, RunResult
 from gossamer.training.progress import Progress, learning_rate
 from gossamer.training.small import write_small
 
-__all__ = ["accuracy", "fast_layout", "random_numbers_of", "train", "train_epoch"]
+__all__ = ["DivergedError", "accuracy", "fast_layout", "random_numbers_of", "train", "train_epoch"]
 
 # At least so long between two checkpoints. A stop costs that and the epoch it falls into; short epochs stay fast.
 _CHECKPOINT_SECONDS = 2.0
 
 # The part of the multiply-adds that has to be left, at most, for dead units to be removed during training.
 _WORTH_COMPACTING = 0.9
+
+
+class DivergedError(GossamerError):
+    """The objective of a training is not finite any more."""
 
 
 def train(
@@ -169,7 +173,7 @@ def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimize
 
 def _require_finite(objective: float, epoch: int) -> None:
     if not math.isfinite(objective):
-        raise GossamerError(
+        raise DivergedError(
             f"The training diverged: its objective is {objective} in epoch {epoch}. Lower the strength or the rate."
         )
 
