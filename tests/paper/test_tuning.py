@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import GossamerError
-from gossamer.paper.compared import ITL, L1, TABLE
+from gossamer.paper.compared import ITL, L1, TABLE, Compared
 from gossamer.paper.recipes import OURS, PLAIN
 from gossamer.paper.runner import Place
 from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search
 from gossamer.paper.tuning import Search, choose, tune
 from gossamer.sweeps import Trial, write_trials
+from gossamer.training import defaults
 
 QUICK = replace(OURS, quick=True)
 SEARCH = Search("digits", L1, QUICK, (("strength", (1e-4, 1e-1)),), drop=0.5, validation=0.2)
@@ -83,3 +84,13 @@ def test_the_search_prefers_the_smaller_network_above_the_floor(tmp_path: Path) 
     assert len(told) == 2
     lines = (where.tuning / "digits.jsonl").read_text().splitlines()
     assert {json.loads(line)["study"] for line in lines} == {SEARCH.study.name}
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "pendigits"])
+@pytest.mark.parametrize("compared", [ITL, L1])
+def test_the_command_trains_with_what_was_chosen(dataset: str, compared: Compared) -> None:
+    results = Path(__file__).parents[2] / "experiments"
+    where = Place(results, results / "tuning", results / "nowhere", may_train=False)
+    one = search(dataset, compared, OURS)
+    chosen = choose(one, tune([one], where)[one])
+    assert chosen.items() <= defaults(dataset, compared.regularizer).items()

@@ -23,6 +23,7 @@ from gossamer.training import (
     TrainingConfig,
     assemble,
     clear,
+    defaults,
     images_of,
     method,
     open_run,
@@ -113,14 +114,14 @@ def _configuration(request: Request) -> TrainingConfig:
     for option in ("strength", "a", "s"):
         if option in settings and option not in known.options:
             raise GossamerError(f"`--{option}` means nothing to regularizer {name!r}. Leave it out.")
-    defaults = {**SETTINGS[request.dataset], "regularizer": name, "strength": known.strength, **known.parameters}
-    return TrainingConfig(dataset=request.dataset, **{**defaults, **settings})  # type: ignore[arg-type]
+    chosen = {**defaults(request.dataset, name), "regularizer": name, **settings}
+    return TrainingConfig(dataset=request.dataset, **chosen)  # type: ignore[arg-type]
 
 
 def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     """The same training without a penalty, and with l1, each in its folder; not the one that the run itself is."""
     return {
-        folder: replace(config, regularizer=name, strength=method(name).strength, a=None, s=None)
+        folder: replace(config, regularizer=name, strength=defaults(config.dataset, name)["strength"], a=None, s=None)
         for folder, name in _BASELINES.items()
         if name != config.regularizer
     }

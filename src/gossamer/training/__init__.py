@@ -9,7 +9,7 @@ from gossamer.training.loop import DivergedError, accuracy, fast_layout, random_
 from gossamer.training.methods import METHODS, Method, method
 from gossamer.training.metrics import EpochMetrics, RunResult
 from gossamer.training.progress import Phase, Progress, learning_rate
-from gossamer.training.settings import SETTINGS
+from gossamer.training.settings import SETTINGS, defaults
 from gossamer.training.small import Small, write_small
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "accuracy",
     "assemble",
     "clear",
+    "defaults",
     "fast_layout",
     "images_of",
     "learning_rate",

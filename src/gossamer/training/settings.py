@@ -1,10 +1,12 @@
-"""How the network of a data set is trained, whatever the regularizer, where nothing else is asked for."""
+"""How the network of a data set is trained where nothing else is asked for."""
 
 from __future__ import annotations
 
-__all__ = ["SETTINGS"]
+from gossamer.training.methods import method
 
-# Chosen on parts of the training images, never by the test images (experiments/digits, docs/paper.md).
+__all__ = ["SETTINGS", "defaults"]
+
+# Whatever the regularizer. Chosen on parts of the training images (experiments/digits, experiments/tuning).
 SETTINGS: dict[str, dict[str, float]] = {
     "digits": {
         "epochs": 100,
@@ -64,3 +66,18 @@ SETTINGS: dict[str, dict[str, float]] = {
         "compact_every": 2,
     },
 }
+
+# Strength and shape, where they are not the regularizer's own for all data sets: what experiments/tuning found.
+_TUNED: dict[tuple[str, str], dict[str, float]] = {
+    ("mnist", "integrated-tl1"): {"strength": 2e-4, "a": 0.01, "s": 0.3},
+    ("mnist", "l1"): {"strength": 3e-4},
+    ("pendigits", "integrated-tl1"): {"strength": 2e-3, "a": 0.3, "s": 0.3},
+    ("pendigits", "l1"): {"strength": 1.6e-3},
+}
+
+
+def defaults(dataset: str, regularizer: str) -> dict[str, float]:
+    """Return the settings of a data set together with strength and shape of a regularizer for it."""
+    known = method(regularizer)
+    own = {"strength": known.strength, **known.parameters}
+    return {**SETTINGS[dataset], **own, **_TUNED.get((dataset, regularizer), {})}

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from gossamer.paper.levers import LEVERS, levers_markdown
+from gossamer.paper.outcomes import Job, Outcome
+from gossamer.paper.published import REFERENCES
+from gossamer.paper.references import references_markdown
+from gossamer.training import RunResult, TrainingConfig
+
+
+def outcome(key: str, seed: int, accuracy: float, network: str | None = None) -> Outcome:
+    units = {"conv1.weight": 5, "hidden.weight": 16, "output.weight": 10}
+    small = {"weights": 2_000, "macs": 30_000, "units": units}
+    measurement = {"total": {"weights": 400_000, "macs": 2_000_000}}
+    result = RunResult("mnist", "integrated-tl1", 1e-4, seed, 1, accuracy, 0.004, 0.02, 1.0, measurement, small)
+    return Outcome(Job(key, TrainingConfig("mnist", seed=seed, network=network)), result, ())
+
+
+def test_ours_stand_below_the_published() -> None:
+    lines = references_markdown([outcome("whole units", 0, 0.99), outcome("whole units", 1, 0.988)]).splitlines()
+    assert len(lines) == 2 + len(REFERENCES) + 1
+    assert lines[2].startswith("| LeNet-5-Caffe | BC-GHS, published | 5-10-76-16 | 1.00 |")
+    assert lines[-1] == (
+        "| LeNet-5-Caffe | whole units | 5-16, 5-16 | 1.10 ± 0.14 | 0.400 ± 0.000 | 0.500 ± 0.000 | 1.50 ± 0.00 | 2 |"
+    )
+    assert references_markdown([outcome("x", 0, 0.99, "lenet-300-100")]).splitlines()[-1].startswith("| LeNet-300-100 ")
+
+
+def test_levers_come_in_their_order_and_only_those_that_were_pulled() -> None:
+    last, first = list(LEVERS)[-1], next(iter(LEVERS))
+    lines = levers_markdown([outcome(last, 0, 0.9), outcome(first, 0, 0.95)]).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {first}", f"| {last}"]
+    assert lines[2] == f"| {first} | 95.00 | 2.00 | 0.40 | 0.50 | 1 |"
