@@ -34,7 +34,7 @@ def test_trials_that_were_waiting_or_running_are_tried_again(storage, path):
 
     record = Record(storage, STUDY)
     assert record.finished() == finished(path, "s") == [done]
-    assert record.missing() == [first, third]
+    assert record.next_points() == [first, third]
     states = [trial.state.name for trial in study.get_trials()]
     assert states == ["COMPLETE", "FAIL", "FAIL"]
     assert record.begin(first).params == first
@@ -46,7 +46,7 @@ def test_a_point_without_value_counts_once_its_reason_is_written(storage):
     record = Record(storage, STUDY)
     (trial,) = record.finished()
     assert (trial.parameters, trial.value, trial.failure) == (first, math.inf, "diverged")
-    assert record.missing() == others
+    assert record.next_points() == others
 
 
 def test_a_storage_is_created_whole(path):

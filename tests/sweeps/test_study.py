@@ -3,9 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossamer import GossamerError
-from gossamer.sweeps import Study
+from gossamer.sweeps import Bisection, Study, Trial
 
 GRID = {"x": [0, 1, 2], "y": [-1.0, 0.5]}
 
@@ -43,3 +45,39 @@ def test_the_seed_alone_decides_the_order():
 def test_bad_input(arguments, message):
     with pytest.raises(GossamerError, match=message):
         Study(**{"name": "s", "grid": GRID, "trials": 2, **arguments})
+
+
+def trial(x, value):
+    return Trial("s", 0, {"x": x}, value, {}, 1.0, None if math.isfinite(value) else "diverged")
+
+
+@given(st.integers(1, 40), st.data())
+def test_a_bisection_finds_the_largest_value_that_is_allowed(count, data):
+    values = tuple(float(x) for x in range(1, count + 1))
+    last = data.draw(st.integers(0, count))  # how many are allowed
+    study = Bisection("s", {"x": values}, trials=count)
+    tried = []
+    while points := study.next_points(tried):
+        (point,) = points
+        assert point["x"] not in [one.parameters["x"] for one in tried]
+        tried.append(trial(point["x"], -point["x"] if point["x"] <= last else math.inf))
+    assert len(tried) <= math.ceil(math.log2(count + 1))
+    assert max((one.parameters["x"] for one in tried if one.value <= 0), default=0) == last
+
+
+def test_a_bisection_ends_with_its_budget():
+    study = Bisection("s", {"x": tuple(range(1, 100))}, trials=2)
+    assert study.next_points([trial(50.0, -1.0), trial(75.0, -1.0)]) == []
+
+
+@pytest.mark.parametrize("grid", [{"x": (1, 2), "y": (1, 2)}, {"x": (2, 1)}])
+def test_a_bisection_needs_one_ascending_parameter(grid):
+    with pytest.raises(GossamerError, match="for a bisection"):
+        Bisection("s", grid, trials=1)
+
+
+def test_a_grid_proposes_what_is_left_of_its_budget():
+    study = Study("s", {"x": range(5)}, trials=3)
+    first, second, third = study.points()[:3]
+    assert study.next_points([]) == [first, second, third]
+    assert study.next_points([trial(second["x"], 1.0)]) == [first, third]

@@ -16,7 +16,7 @@ from rich.markdown import Markdown
 
 from gossamer.errors import GossamerError
 from gossamer.paper.boxplots import boxplots_figure
-from gossamer.paper.compared import DENSE, GROUP, ITL, L2, TABLE, TL1
+from gossamer.paper.compared import DENSE, GROUP, ITL, L2, TABLE, TL1, Compared
 from gossamer.paper.contours import contours_figures, write_contours
 from gossamer.paper.convergence import convergence_figure, curves_of
 from gossamer.paper.effect_of_a import effect_of_a_figure, effect_of_a_markdown
@@ -28,7 +28,7 @@ from gossamer.paper.processes import in_processes
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
 from gossamer.paper.runner import LackingError, Place, outcomes_of, run_of, train_job
-from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search, search_at
+from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search_at, searches
 from gossamer.paper.table import rows, to_json, to_markdown, to_rich
 from gossamer.paper.tradeoff import TradeoffPoint, tradeoff_figure
 from gossamer.paper.tuning import Search, choose, tune
@@ -39,6 +39,10 @@ __all__ = ["EXPERIMENTS", "SEEDS", "Report", "Request", "Watcher"]
 
 
 SEEDS = (0, 1, 2)
+
+# The strengths of the trade-off, as parts of the chosen one; l2, which zeroes nothing, has one strength to start from.
+_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
+_L2 = {"strength": 1e-4}
 
 
 class Watcher(Protocol):
@@ -110,8 +114,19 @@ def _trained(request: Request, jobs: Sequence[Job], file: Path) -> list[Outcome]
 
 
 def _tuned(request: Request, searches: Sequence[Search]) -> dict[Search, list[Trial]]:
-    request.watcher.begin("tuning", sum(search.study.trials for search in searches))
+    request.watcher.begin("tuning", sum(search.trials for search in searches))
     return tune(searches, request.place, request.watcher.advance)
+
+
+def _chosen(
+    request: Request, recipe: Recipe, dataset: str, methods: Sequence[Compared]
+) -> dict[Compared, dict[str, float]]:
+    """Strength and shape of each method on a data set."""
+    trials = _tuned(request, [one for compared in methods for one in searches(dataset, compared, recipe)])
+    return {
+        compared: choose({one: found for one, found in trials.items() if one.compared == compared})
+        for compared in methods
+    }
 
 
 def _compared(request: Request, recipe: Recipe, datasets: Sequence[str], folder: Path) -> list[Outcome]:
@@ -133,8 +148,7 @@ def _compared(request: Request, recipe: Recipe, datasets: Sequence[str], folder:
 
 
 def _compared_on(request: Request, recipe: Recipe, dataset: str, file: Path) -> list[Outcome]:
-    searches = [search(dataset, compared, recipe) for compared in TABLE]
-    chosen = {one.compared: choose(one, trials) for one, trials in _tuned(request, searches).items()}
+    chosen = _chosen(request, recipe, dataset, TABLE)
     jobs = [
         Job(compared.key, recipe.configuration(dataset, compared, parameters, seed))
         for seed in request.seeds
@@ -171,39 +185,37 @@ def boxplots(request: Request) -> Report:
 
 
 def tradeoff(request: Request) -> Report:
-    """Accuracy over multiply-adds and over weights, along the strengths that the tuning tried."""
+    """Accuracy over multiply-adds and over weights, along strengths around those of the table."""
     recipe = replace(OURS, quick=request.quick)
-    searches = [
-        search(dataset, compared, recipe)
-        for dataset in request.among(("mnist", "pendigits"))
-        for compared in (L2, *TABLE)
-    ]
+    folder = request.folder("tradeoff")
+    outcomes = []
+    for dataset in request.among(("mnist", "pendigits")):
+        chosen = {L2: _L2, **_chosen(request, recipe, dataset, TABLE)}
+        jobs = [
+            Job(compared.key, recipe.configuration(dataset, compared, {**parameters, "strength": strength}))
+            for factor in ((1.0,) if request.quick else _FACTORS)
+            for compared, parameters in chosen.items()
+            for strength in [factor * parameters["strength"]]
+        ]
+        outcomes += _trained(request, jobs, folder / f"{dataset}.jsonl")
     points = [
         TradeoffPoint(
-            one.dataset,
-            one.compared.key,
-            trial.parameters["strength"],
-            trial.figures["accuracy"],
-            trial.figures["flops_kept"],
-            trial.figures["params_kept"],
+            result.dataset, outcome.job.key, result.strength, result.accuracy, result.flops_kept, result.params_kept
         )
-        for one, trials in _tuned(request, searches).items()
-        for trial in trials
-        if trial.failure is None
+        for outcome in outcomes
+        for result in [outcome.result]
     ]
-    figure = request.folder("tradeoff") / "tradeoff.png"
-    tradeoff_figure(points, figure, measured_on="validation images")
-    return Report((), (figure,))
+    tradeoff_figure(points, folder / "tradeoff.png", measured_on="test images")
+    return Report((), (folder / "tradeoff.png",))
 
 
 def convergence(request: Request) -> Report:
     """Test accuracy over the first steps on MNIST, under the strengths of the table."""
     recipe = replace(OURS, quick=request.quick)
     steps, every = (40, 10) if request.quick else (1600, 100)
-    searches = [search("mnist", compared, recipe) for compared in (L2, *TABLE)]
     jobs = [
-        Job(one.compared.key, recipe.configuration("mnist", one.compared, choose(one, trials), seed))
-        for one, trials in _tuned(request, searches).items()
+        Job(compared.key, recipe.configuration("mnist", compared, parameters, seed))
+        for compared, parameters in {L2: _L2, **_chosen(request, recipe, "mnist", TABLE)}.items()
         for seed in request.seeds
     ]
     file = request.folder("convergence") / "curves.jsonl"
@@ -232,11 +244,11 @@ def filters(request: Request) -> Report:
 def effect_of_a(request: Request) -> Report:
     """Accuracy, multiply-adds and weights over the training on DIGITS, for six values of a."""
     recipe = replace(OURS, quick=request.quick)
-    searches = {f"{a:g}": search_at(a, recipe) for a in (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)}
-    trials = _tuned(request, list(searches.values()))
+    tried = {f"{a:g}": search_at(a, recipe) for a in (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)}
+    trials = _tuned(request, list(tried.values()))
     jobs = [
-        Job(key, recipe.configuration("digits", ITL, choose(one, trials[one]), seed))
-        for key, one in searches.items()
+        Job(key, recipe.configuration("digits", ITL, choose({one: trials[one]}), seed))
+        for key, one in tried.items()
         for seed in request.seeds
     ]
     folder = request.folder("effect-of-a")
@@ -248,11 +260,9 @@ def effect_of_a(request: Request) -> Report:
 def interpretation(request: Request) -> Report:
     """Neurons and connections that group sparsity, transformed l1 and both together remove on DIGITS."""
     recipe = replace(OURS, quick=request.quick)
-    searches = [search("digits", compared, recipe) for compared in (GROUP, TL1, ITL)]
-    trials = _tuned(request, searches)
     jobs = [
-        Job(one.compared.regularizer, recipe.configuration("digits", one.compared, choose(one, trials[one]), seed))
-        for one in searches
+        Job(compared.regularizer, recipe.configuration("digits", compared, parameters, seed))
+        for compared, parameters in _chosen(request, recipe, "digits", (GROUP, TL1, ITL)).items()
         for seed in request.seeds
     ]
     folder = request.folder("interpretation")
@@ -270,8 +280,7 @@ def _written(page: Path, text: str) -> Path:
 def levers(request: Request) -> Report:
     """What each part of our recipe gives: integrated Tl1 on PENDIGITS with one thing changed at a time."""
     recipe = replace(OURS, quick=request.quick)
-    one = search("pendigits", ITL, recipe)
-    chosen = choose(one, _tuned(request, [one])[one])
+    chosen = _chosen(request, recipe, "pendigits", (ITL,))[ITL]
     jobs = [
         Job(lever, recipe.configuration("pendigits", ITL, chosen, seed, **changes))
         for lever, changes in LEVERS.items()

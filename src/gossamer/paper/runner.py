@@ -10,11 +10,12 @@ from pathlib import Path
 
 from gossamer.data import Dataset
 from gossamer.errors import GossamerError
+from gossamer.networks import build
 from gossamer.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
 from gossamer.paper.processes import Tell, in_processes
 from gossamer.training import RunDirectory, TrainingConfig, assemble, images_of, open_run, train
 
-__all__ = ["LackingError", "Place", "images_for", "outcomes_of", "run_of", "train_job"]
+__all__ = ["LackingError", "Place", "fingerprint", "images_for", "outcomes_of", "run_of", "train_job"]
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,13 @@ class LackingError(GossamerError):
 
 def run_of(config: TrainingConfig, place: Place) -> RunDirectory:
     """The run directory of a configuration: experiments that need the same training share it."""
-    mark = hashlib.sha256(config.to_json().encode()).hexdigest()[:12]
-    return RunDirectory(place.runs / f"{config.dataset}-{config.regularizer}-{mark}")
+    return RunDirectory(place.runs / f"{config.dataset}-{config.regularizer}-{fingerprint(config)}")
+
+
+def fingerprint(config: TrainingConfig) -> str:
+    """A few letters that change with the configuration and with the sizes of its network."""
+    sizes = [tuple(parameter.shape) for parameter in build(config.network or config.dataset).parameters()]
+    return hashlib.sha256(f"{config.to_json()} {sizes}".encode()).hexdigest()[:12]
 
 
 def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lambda text: None) -> list[Outcome]:
@@ -56,7 +62,7 @@ def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lamb
     Raises:
         LackingError: When there is none.
     """
-    known = {outcome.job: outcome for outcome in read_outcomes(file)}
+    known = {outcome.job: outcome for outcome in read_outcomes(file) if _is_current(outcome)}
     missing = [job for job in dict.fromkeys(jobs) if job not in known]
     if missing and not place.may_train:
         found = [known[job] for job in jobs if job in known]
@@ -68,6 +74,15 @@ def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lamb
         known[outcome.job] = outcome
         write_outcomes(file, known.values())
     return [known[job] for job in jobs]
+
+
+def _is_current(outcome: Outcome) -> bool:
+    """Whether the network still has the sizes that it was trained with."""
+    config = outcome.job.config
+    weights = sum(
+        parameter.numel() for parameter in build(config.network or config.dataset).parameters() if parameter.dim() > 1
+    )
+    return bool(outcome.result.measurement["total"]["weights"] == weights)
 
 
 def train_job(place: Place, job: Job, tell: Tell = lambda text: None) -> Outcome:

@@ -1,15 +1,16 @@
-"""How the strength of each penalty, and its shape, are chosen: by a grid search on a part of the training images.
+"""How the strength of each penalty, and its shape, are chosen: by a search on a part of the training images.
 
-The rule is the same for all methods. Among the points of the grid whose validation accuracy is at most ``drop`` below
-that of the network without a penalty, the one with the smallest geometric mean of multiply-adds and weights kept; when
-there is no such point, the most accurate.
+The rule is the same for all methods. Of the points whose validation accuracy is at most ``drop`` below that of the
+network without a penalty, the one with the smallest geometric mean of multiply-adds and weights kept; when there is no
+such point, the most accurate. A stronger penalty leaves a smaller and less accurate network, so the strength is found
+by halving a ladder of strengths, for each shape.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gossamer.errors import GossamerError
@@ -17,8 +18,8 @@ from gossamer.paper.compared import DENSE, Compared
 from gossamer.paper.outcomes import Job
 from gossamer.paper.processes import Tell
 from gossamer.paper.recipes import Recipe
-from gossamer.paper.runner import LackingError, Place, outcomes_of, train_job
-from gossamer.sweeps import NoValueError, Study, Trial, read_trials, run_studies, write_trials
+from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of, train_job
+from gossamer.sweeps import Bisection, NoValueError, Study, Trial, read_trials, run_studies, write_trials
 from gossamer.training import DivergedError, TrainingConfig
 
 __all__ = ["Search", "choose", "tune"]
@@ -26,35 +27,35 @@ __all__ = ["Search", "choose", "tune"]
 
 @dataclass(frozen=True)
 class Search:
-    """The grid search of one method on one data set.
+    """The search for the strength of one method, in one shape, on one data set.
 
     Attributes:
         dataset: Its name.
         compared: The method.
         recipe: The training.
-        grid: Values of each parameter that is tuned, as pairs, so that it can be a key.
+        ladder: The strengths, ascending.
+        trials: The most that are tried.
         drop: Accuracy that may be lost on the validation images, as a fraction.
-        validation: Part of the training images that accuracy is measured on.
-        fixed: Parameters that are not tuned.
-        trials: How many points of the grid are tried, where not all.
+        validation: Part of the training images that these are.
+        shape: Parameters besides the strength, as pairs, so that a search can be a key.
     """
 
     dataset: str
     compared: Compared
     recipe: Recipe
-    grid: tuple[tuple[str, tuple[float, ...]], ...]
+    ladder: tuple[float, ...]
+    trials: int
     drop: float
     validation: float
-    fixed: tuple[tuple[str, float], ...] = ()
-    trials: int | None = None
+    shape: tuple[tuple[str, float], ...] = ()
 
     @property
     def study(self) -> Study:
         """The search as a study. Its name changes with everything that its trials depend on."""
-        mark = hashlib.sha256(self.configuration({}).to_json().encode()).hexdigest()[:8]
-        fixed = "".join(f"-{name}-{value:g}" for name, value in self.fixed)
-        name = f"{self.recipe.name}-{self.dataset}-{self.compared.key}{fixed}-{mark}"
-        return Study(name, dict(self.grid), self.trials or math.prod(len(values) for _, values in self.grid))
+        mark = hashlib.sha256(f"{fingerprint(self.configuration({}))} {self.drop}".encode()).hexdigest()[:8]
+        shape = "".join(f"-{name}-{value:g}" for name, value in self.shape)
+        name = f"{self.recipe.name}-{self.dataset}-{self.compared.key}{shape}-{mark}"
+        return Bisection(name, {"strength": self.ladder}, self.trials)
 
     @property
     def dense(self) -> Job:
@@ -62,10 +63,10 @@ class Search:
         config = self.recipe.configuration(self.dataset, DENSE, {}, validation_fraction=self.validation)
         return Job(DENSE.key, config)
 
-    def configuration(self, parameters: dict[str, float]) -> TrainingConfig:
+    def configuration(self, parameters: Mapping[str, float]) -> TrainingConfig:
         """The training of one trial."""
         return self.recipe.configuration(
-            self.dataset, self.compared, {**dict(self.fixed), **parameters}, validation_fraction=self.validation
+            self.dataset, self.compared, {**dict(self.shape), **parameters}, validation_fraction=self.validation
         )
 
 
@@ -101,7 +102,7 @@ def _value(figures: dict[str, float], drop: float) -> float:
 
 
 def tune(searches: Sequence[Search], place: Place, tell: Tell = lambda text: None) -> dict[Search, list[Trial]]:
-    """Bring all searches to their budgets; their trials are kept as they end, in one file for each data set.
+    """Bring all searches to their ends; their trials are kept as they end, in one file for each data set.
 
     Where that file has them all, nothing is trained.
     """
@@ -113,43 +114,47 @@ def tune(searches: Sequence[Search], place: Place, tell: Tell = lambda text: Non
 
 def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) -> dict[Search, list[Trial]]:
     file = place.tuning / f"{dataset}.jsonl"
-    kept = {(trial.study, trial.number): trial for trial in (read_trials(file) if file.exists() else [])}
+    kept = {_point(trial): trial for trial in (read_trials(file) if file.exists() else [])}
 
     def keep(trial: Trial) -> None:
-        kept[trial.study, trial.number] = trial
+        kept[_point(trial)] = trial
         write_trials(file, kept.values())
         tell(f"{trial.study} {trial.parameters}: {trial.failure or trial.figures}")
 
     def trials_of(search: Search) -> list[Trial]:
-        points = search.study.points()
-        return [one for one in kept.values() if one.study == search.study.name and one.parameters in points]
+        return [trial for trial in kept.values() if trial.study == search.study.name]
 
-    lacking = [search for search in searches if len(trials_of(search)) < search.study.trials]
+    lacking = [search for search in searches if search.study.next_points(trials_of(search))]
     if lacking and not place.may_train:
         names = ", ".join(search.study.name for search in lacking)
         raise LackingError(f"{file} lacks trials of {names}. Make them by `--train`.")
     if lacking:
-        jobs = [search.dense for search in lacking]
-        dense = outcomes_of(jobs, place.tuning / f"{dataset}-dense.jsonl", place)
+        dense = outcomes_of([search.dense for search in lacking], place.tuning / f"{dataset}-dense.jsonl", place)
         studies = [
             (search.study, _Objective(search, outcome.result.accuracy, place))
             for search, outcome in zip(lacking, dense, strict=True)
         ]
         storage = place.runs / f"studies-{dataset}.db"
         for trial in run_studies(studies, storage, workers=place.workers, on_trial=keep):
-            if (trial.study, trial.number) not in kept:  # ended, but not kept, when the last call was killed
+            if _point(trial) not in kept:  # ended, but not kept, when the last call was killed
                 keep(trial)
     return {search: trials_of(search) for search in searches}
 
 
-def choose(search: Search, trials: Sequence[Trial]) -> dict[str, float]:
-    """The parameters of the best trial, those that were not tuned included."""
-    ended = [trial for trial in trials if trial.failure is None]
+def _point(trial: Trial) -> tuple[str, float]:
+    return trial.study, trial.parameters["strength"]
+
+
+def choose(trials: Mapping[Search, Sequence[Trial]]) -> dict[str, float]:
+    """Strength and shape of the best trial of some searches."""
+
+    def rank(candidate: tuple[Search, Trial]) -> tuple[float, float, float]:
+        # Where nothing becomes zero, all are of one size: then the more accurate, then the weaker penalty.
+        trial = candidate[1]
+        return trial.value, -trial.figures["accuracy"], trial.parameters["strength"]
+
+    ended = [(search, trial) for search in trials for trial in trials[search] if trial.failure is None]
     if not ended:
-        raise GossamerError(f"No trial of {search.study.name} ended well. Widen its grid.")
-
-    def rank(trial: Trial) -> tuple[float, float, list[tuple[str, float]]]:
-        # Where nothing becomes zero, all are of one size: the more accurate; then any order that is always the same.
-        return _value(trial.figures, search.drop), -trial.figures["accuracy"], sorted(trial.parameters.items())
-
-    return {**dict(search.fixed), **min(ended, key=rank).parameters}
+        raise GossamerError(f"No trial of {', '.join(search.study.name for search in trials)} ended well.")
+    search, best = min(ended, key=rank)
+    return {**dict(search.shape), **best.parameters}

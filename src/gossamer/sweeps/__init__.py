@@ -2,7 +2,17 @@
 
 from gossamer.sweeps.run import run_studies
 from gossamer.sweeps.storage import finished
-from gossamer.sweeps.study import NoValueError, Objective, Study
+from gossamer.sweeps.study import Bisection, NoValueError, Objective, Study
 from gossamer.sweeps.trials import Trial, read_trials, write_trials
 
-__all__ = ["NoValueError", "Objective", "Study", "Trial", "finished", "read_trials", "run_studies", "write_trials"]
+__all__ = [
+    "Bisection",
+    "NoValueError",
+    "Objective",
+    "Study",
+    "Trial",
+    "finished",
+    "read_trials",
+    "run_studies",
+    "write_trials",
+]

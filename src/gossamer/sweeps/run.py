@@ -7,7 +7,6 @@ handed out twice, and when anything is killed the storage at most names a trial 
 from __future__ import annotations
 
 import pickle
-from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -62,25 +61,31 @@ def run_studies(
 
 
 class _Sweep:
-    """The points that are left, and which worker tries which."""
+    """Which worker tries which point, and which workers wait for one."""
 
     def __init__(self, records: Sequence[Record], on_trial: Callable[[Trial], None] | None) -> None:
         self._records = records
         self._on_trial = on_trial
-        self._points = deque((index, point) for index, record in enumerate(records) for point in record.missing())
         self._busy: dict[Connection, tuple[Worker, int, optuna.Trial]] = {}
+        self._idle: list[Worker] = []
 
     def run(self, objectives: bytes, workers: int) -> None:
         crew: list[Worker] = []
         try:
-            for _ in range(min(workers, len(self._points))):
-                crew.append(Worker(objectives))
-                crew[-1].start()
-                self._hand_out(crew[-1])
-            while self._busy:
+            while True:
+                while (task := self._next()) and (self._idle or len(crew) < workers):
+                    if not self._idle:
+                        crew.append(Worker(objectives))
+                        crew[-1].start()
+                        self._idle.append(crew[-1])
+                    self._hand_out(self._idle.pop(), *task)
+                if not self._busy:
+                    break
                 ready = wait(list(self._busy))
                 for connection in [connection for connection in self._busy if connection in ready]:
                     self._take_back(connection)
+            for worker in crew:
+                worker.dismiss()
         except BaseException:  # Ctrl-C among them
             for worker in crew:
                 worker.kill()
@@ -89,11 +94,16 @@ class _Sweep:
             for worker in crew:
                 worker.join()
 
-    def _hand_out(self, worker: Worker) -> None:
-        if not self._points:
-            worker.dismiss()
-            return
-        index, point = self._points.popleft()
+    def _next(self) -> tuple[int, dict[str, float]] | None:
+        """A point that nobody tries, of the first study that has one."""
+        for index, record in enumerate(self._records):
+            tried = [trial.params for _, where, trial in self._busy.values() if where == index]
+            for point in record.next_points():
+                if point not in tried:
+                    return index, point
+        return None
+
+    def _hand_out(self, worker: Worker, index: int, point: dict[str, float]) -> None:
         trial = self._records[index].begin(point)
         self._busy[worker.connection] = (worker, index, trial)
         worker.send(index, point)
@@ -111,7 +121,7 @@ class _Sweep:
             finished = record.fail(trial, outcome.reason, outcome.seconds)
         else:
             finished = record.complete(trial, outcome.value, outcome.figures, outcome.seconds)
-        self._hand_out(worker)  # before the caller, who may be slow, has his turn
+        self._idle.append(worker)
         if self._on_trial is not None:
             self._on_trial(finished)
 

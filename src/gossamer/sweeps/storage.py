@@ -119,11 +119,9 @@ class Record:
         grid = {_key(point) for point in self.plan.points()}
         return [trial for trial in _trials(self._study) if _key(trial.parameters) in grid]
 
-    def missing(self) -> list[dict[str, float]]:
-        """The points that bring the study to its budget."""
-        tried = {_key(trial.parameters) for trial in self.finished()}
-        left = [point for point in self.plan.points() if _key(point) not in tried]
-        return left[: max(0, self.plan.trials - len(tried))]
+    def next_points(self) -> list[dict[str, float]]:
+        """The points that are still to be tried, those included that are being tried."""
+        return self.plan.next_points(self.finished())
 
     def begin(self, point: dict[str, float]) -> optuna.Trial:
         """Write down that a point is being tried."""

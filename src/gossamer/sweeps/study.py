@@ -1,4 +1,4 @@
-"""What a study tries: some points of a grid, in an order that a seed decides."""
+"""What a study tries: points of a grid, in an order that a seed decides or by bisection."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from itertools import product
 from typing import Protocol
 
 from gossamer.errors import GossamerError
+from gossamer.sweeps.trials import Trial
 
-__all__ = ["NoValueError", "Objective", "Study"]
+__all__ = ["Bisection", "NoValueError", "Objective", "Study"]
 
 # Optuna's own limit on what it can look up.
 _LONGEST_NAME = 512
@@ -76,6 +77,38 @@ class Study:
         ]
         random.Random(self.seed).shuffle(points)
         return points
+
+    def next_points(self, finished: Sequence[Trial]) -> list[dict[str, float]]:
+        """The points that are still to be tried, as far as the finished trials can tell; none when all is done."""
+        tried = [trial.parameters for trial in finished]
+        left = [point for point in self.points() if point not in tried]
+        return left[: max(0, self.trials - len(tried))]
+
+
+@dataclass(frozen=True)
+class Bisection(Study):
+    """The largest value of one parameter that is still allowed, found by halving.
+
+    For an objective that is the better the larger the parameter, up to where the point is not allowed any more: it says
+    so by a value above 0. Each trial halves the values between the largest allowed one and the smallest that is not, so
+    a grid of n values takes about log2(n + 1) trials.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(len(self.grid) == 1, "grid", self.grid, "must name one parameter for a bisection")
+        (values,) = self.grid.values()
+        _require(list(values) == sorted(values), "grid", list(values), "must ascend for a bisection")
+
+    def next_points(self, finished: Sequence[Trial]) -> list[dict[str, float]]:
+        """The value halfway between those that are known to be allowed and those that are known not to be."""
+        ((name, values),) = self.grid.items()
+        allowed = {float(trial.parameters[name]): trial.value <= 0 for trial in finished}
+        beyond = next((place for place, value in enumerate(values) if allowed.get(value) is False), len(values))
+        within = max((place for place in range(beyond) if allowed.get(values[place])), default=-1)
+        if beyond - within == 1 or len(finished) >= self.trials:
+            return []
+        return [{name: float(values[(within + beyond) // 2])}]
 
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:
