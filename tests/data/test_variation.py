@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gossamer.data import flip, shift
+from gossamer.data import flip, shift, slant
 
 
 def test_every_move_up_to_the_limit_happens_and_no_other() -> None:
@@ -78,3 +78,21 @@ def test_the_chances_of_a_mirror_are_kept_at_both_ends() -> None:
     images = torch.rand(20, 1, 3, 3)
     assert torch.equal(flip(images, chance=0.0), images)
     assert torch.equal(flip(images, chance=1.0), images.flip(-1))
+
+
+def test_slant_maps_each_line_by_a_matrix_near_the_identity_or_leaves_it() -> None:
+    torch.manual_seed(0)
+    points = torch.rand(200, 8, 2)
+    slanted = slant(points, amount=0.1, chance=0.5)
+    moved = [not torch.equal(new, old) for new, old in zip(slanted, points, strict=True)]
+    assert 60 < sum(moved) < 140
+    for new, old in zip(slanted, points, strict=True):
+        matrix = torch.linalg.lstsq(old - 0.5, new - 0.5).solution.T
+        assert (matrix - torch.eye(2)).abs().max() <= 0.1 + 1e-4
+        assert torch.allclose((old - 0.5) @ matrix.T, new - 0.5, atol=1e-5)
+
+
+def test_slant_without_chance_or_amount_changes_nothing() -> None:
+    points = torch.rand(5, 8, 2)
+    assert torch.equal(slant(points, chance=0.0), points)
+    assert torch.equal(slant(points, amount=0.0), points)

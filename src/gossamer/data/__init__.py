@@ -18,7 +18,7 @@ from gossamer.data.mnist import fashion_mnist, mnist
 from gossamer.data.pendigits import pendigits
 from gossamer.data.sdd import sdd
 from gossamer.data.sources import SOURCES, Source, source
-from gossamer.data.variation import flip, shift
+from gossamer.data.variation import flip, shift, slant
 from gossamer.errors import GossamerError
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "roots",
     "sdd",
     "shift",
+    "slant",
     "source",
 ]
 

@@ -12,6 +12,7 @@ from gossamer.data.files import Content, read
 from gossamer.data.labels import as_labels
 from gossamer.data.sources import SOURCES
 from gossamer.data.table import parse_table
+from gossamer.data.variation import slant
 
 __all__ = ["pendigits"]
 
@@ -22,13 +23,18 @@ def pendigits(folder: Path | None = None) -> Dataset:
     """Load PENDIGITS, coordinates scaled to [0, 1]: 7,494 digits to train on and 3,498 of other writers to test on.
 
     The 16 coordinates x1, y1, ..., x8, y8 are laid out as an image of 4x4, row by row: a row is two points that follow
-    each other. Nothing is varied: a coordinate that moves to another pixel would be another coordinate.
+    each other. Half of the training digits are turned, stretched and sheared a little, anew each time: the test digits
+    are of other hands.
     """
     source = SOURCES["pendigits"]
     parts = read(source, folder)
     train_images, train_labels = _points(parts["pendigits.tra"])
     test_images, test_labels = _points(parts["pendigits.tes"])
-    return Dataset(source.name, train_images, train_labels, test_images, test_labels, source.classes)
+    return Dataset(source.name, train_images, train_labels, test_images, test_labels, source.classes, _vary)
+
+
+def _vary(images: Tensor) -> Tensor:
+    return slant(images.reshape(-1, 8, 2)).reshape(images.shape)
 
 
 def _points(content: Content) -> tuple[Tensor, Tensor]:

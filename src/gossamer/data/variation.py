@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["flip", "shift"]
+__all__ = ["flip", "shift", "slant"]
 
 
 def shift(images: Tensor, pixels: int = 1, chance: float = 0.5) -> Tensor:
@@ -28,3 +28,15 @@ def flip(images: Tensor, chance: float = 0.5) -> Tensor:
     """Mirror some of the images, left to right, each with probability ``chance``."""
     mirrored = torch.rand(len(images), device=images.device) < chance
     return torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+
+
+def slant(points: Tensor, amount: float = 0.1, chance: float = 0.5) -> Tensor:
+    """Turn, stretch and shear lines of points, as another hand would draw them: p -> c + (I + E)(p - c).
+
+    ``points`` end in a dimension of pairs x, y; c is the centre of the unit square and the entries of E are uniform
+    within ``amount``, drawn for each line. A line stays as it is with probability ``1 - chance``.
+    """
+    count = len(points)
+    changes = (2 * torch.rand(count, 2, 2, device=points.device) - 1) * amount
+    changes *= (torch.rand(count, device=points.device) < chance)[:, None, None]
+    return points + (points - 0.5) @ changes.mT

@@ -45,8 +45,8 @@ _LADDERS: dict[Compared, tuple[_Ladder, ...]] = {
     SGL: (_Ladder(_ladder(2e-5, 2, 25)),),
     CGES: (_Ladder(_ladder(1e-4, 2, 25)),),
     ITL: (
-        _Ladder(_ladder(2e-5, 2, 13), (("a", 0.03), ("s", 0.3))),
-        _Ladder(_ladder(1e-4, 2, 13), (("a", 0.3), ("s", 0.3))),
+        _Ladder(_ladder(2e-5, 2, 13), (("a", 0.02), ("s", 0.3))),
+        _Ladder(_ladder(5e-5, 2, 13), (("a", 0.1), ("s", 0.3))),
     ),
     GROUP: (_Ladder(_ladder(1e-5, 2, 25)),),
     TL1: (_Ladder(_ladder(5e-5, 2, 25)),),
