@@ -72,8 +72,8 @@ SETTINGS: dict[str, dict[str, float]] = {
 _TUNED: dict[tuple[str, str], dict[str, float]] = {
     ("mnist", "integrated-tl1"): {"strength": 2e-4, "a": 0.02, "s": 0.3},
     ("mnist", "l1"): {"strength": 3e-4},
-    ("pendigits", "integrated-tl1"): {"strength": 1e-3, "a": 0.1, "s": 0.3},
-    ("pendigits", "l1"): {"strength": 1.5e-3},
+    ("pendigits", "integrated-tl1"): {"strength": 1.08e-3, "a": 0.1, "s": 0.3},
+    ("pendigits", "l1"): {"strength": 1.58e-3},
 }
 
 
