@@ -36,7 +36,8 @@ def test_files_of_a_whole_run(finished: RunDirectory, small_network: Callable[[]
     names = {"config.json", "metrics.jsonl", "checkpoint.pt", "weights.safetensors", "small.safetensors", "result.json"}
     assert {file.name for file in finished.path.iterdir()} == names
     result, last = finished.read_result(), finished.read_metrics()[-1]
-    assert (result.epochs, result.accuracy, result.params_kept) == (10, last.test_accuracy, last.params_kept)
+    assert (result.epochs, result.accuracy) == (10, last.test_accuracy)
+    assert 0 < result.params_kept <= last.params_kept  # what only dead units hold is gone in the end
     assert set(result.versions) == {"python", "torch", "gossamer"}
     assert result.measurement["params_kept"] == result.params_kept
     trained, small = load(finished.weights, small_network()), load(finished.small, small_network())
