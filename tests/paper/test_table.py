@@ -13,7 +13,8 @@ from gossamer.errors import GossamerError
 from gossamer.paper.compared import COMPARED, TABLE
 from gossamer.paper.outcomes import Job, Outcome
 from gossamer.paper.published import DATASETS, MEASURES, PUBLISHED
-from gossamer.paper.table import Row, average_ranks, by_method, floor_check, rows, to_json, to_markdown, to_rich
+from gossamer.paper.table import Row, average_ranks, by_method, floor_check, rows, to_json
+from gossamer.paper.table_text import to_markdown, to_rich
 from gossamer.training import RunResult, TrainingConfig
 
 KEYS = [compared.key for compared in TABLE]

@@ -29,7 +29,8 @@ from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
 from gossamer.paper.runner import LackingError, Place, outcomes_of, run_of, train_job
 from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search_at, searches
-from gossamer.paper.table import rows, to_json, to_markdown, to_rich
+from gossamer.paper.table import rows, to_json
+from gossamer.paper.table_text import to_markdown, to_rich
 from gossamer.paper.tradeoff import TradeoffPoint, tradeoff_figure
 from gossamer.paper.tuning import Search, choose, tune
 from gossamer.sweeps import Trial
