@@ -52,7 +52,8 @@ class Search:
     @property
     def study(self) -> Study:
         """The search as a study. Its name changes with everything that its trials depend on."""
-        mark = hashlib.sha256(f"{fingerprint(self.configuration({}))} {self.drop}".encode()).hexdigest()[:8]
+        depends_on = f"{fingerprint(self.configuration({}))} {self.drop} {self.ladder} {self.trials}"
+        mark = hashlib.sha256(depends_on.encode()).hexdigest()[:8]
         shape = "".join(f"-{name}-{value:g}" for name, value in self.shape)
         name = f"{self.recipe.name}-{self.dataset}-{self.compared.key}{shape}-{mark}"
         return Bisection(name, {"strength": self.ladder}, self.trials)
