@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.data import SOURCES, Source, fetch, load
+from gossamer.cli import main
+from gossamer.data import SOURCES, Source, fetch, load, obtain
 from gossamer.data.sources import Mirror
 from gossamer.errors import GossamerError
 
@@ -119,6 +120,41 @@ def test_without_a_folder_the_cache_takes_the_files(
     mnist([server.url])
     assert {path.parent for path in fetch("mnist")} == {tmp_path / "cache" / "mnist"}
     assert load("mnist").name == "mnist"
+
+
+def test_only_what_is_nowhere_is_fetched(
+    server: Server, mnist: Callable[[list[str]], Contents], tmp_path: Path
+) -> None:
+    sent = mnist([server.url])
+    obtain("mnist", tmp_path / "data")
+    assert len(load("mnist", tmp_path / "data").train_images) == 20
+    assert {path.name for path in (tmp_path / "cache" / "mnist").iterdir()} == set(sent)
+    obtain("mnist")
+    (tmp_path / "cache").rename(tmp_path / "data")
+    obtain("mnist", tmp_path / "data")
+    obtain("digits")
+    assert len(server.asked) == len(sent)
+
+
+def test_what_can_neither_be_found_nor_fetched_is_said_by_the_command(
+    refusing: str,
+    mnist: Callable[[list[str]], Contents],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mnist([refusing])
+    for words in (["train", "mnist", "--run-dir", str(tmp_path / "run")], ["paper", "filters", "--quick"]):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["gossamer", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        message = capsys.readouterr().err
+        assert message.startswith(f"error: Data set 'mnist' could not be downloaded: {refusing} could not be reached.")
+        assert "--data-dir" in message
+        assert message.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["pendigits", "sdd", "cifar-10"])

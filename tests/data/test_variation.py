@@ -33,6 +33,11 @@ def test_images_move_independently_and_the_originals_stay() -> None:
     assert torch.equal(shift(images, chance=0.0), images)
 
 
+def test_the_background_comes_in_at_the_edges() -> None:
+    torch.manual_seed(0)
+    assert torch.equal(shift(torch.full((50, 1, 3, 3), -0.8), background=-0.8), torch.full((50, 1, 3, 3), -0.8))
+
+
 def test_no_pixels_is_no_move() -> None:
     images = torch.rand(5, 3, 4, 4)
     assert torch.equal(shift(images, pixels=0), images)

@@ -55,9 +55,9 @@ def test_the_quick_version_works_and_a_second_time_makes_nothing_again(name: str
         pytest.skip(f"needs the files of {missing[0]}: set GOSSAMER_DATA")
     seen = Seen()
     request = Request(place, seen, datasets=NEEDS.get(name, ()), seeds=(0,), quick=True)
-    report = EXPERIMENTS[name](request)
+    report = EXPERIMENTS[name].run(request)
     assert report.files or report.json["rows"]  # a part of the table is shown, and written nowhere
     assert all(file.stat().st_size > 100 for file in report.files)
     again = Seen()
-    assert EXPERIMENTS[name](Request(place, again, NEEDS.get(name, ()), (0,), True)).json == report.json
+    assert EXPERIMENTS[name].run(Request(place, again, NEEDS.get(name, ()), (0,), True)).json == report.json
     assert again.done == []

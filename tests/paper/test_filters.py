@@ -9,10 +9,16 @@ import torch
 from gossamer.compaction import shrink_
 from gossamer.errors import GossamerError
 from gossamer.networks import MnistNetwork, example_of
-from gossamer.paper.filters import _title, collect_filters, filters_figure
+from gossamer.paper.filters import _title, collect_filters, filters_figure, has_filters
+from gossamer.paper.outcomes import Job
 from gossamer.store import save
+from gossamer.training import TrainingConfig
 
 PNG = b"\x89PNG\r\n"
+
+
+def job(key: str, strength: float = 1e-3) -> Job:
+    return Job(key, TrainingConfig("mnist", strength=strength))
 
 
 def saved(path: Path, removed: int = 0, zeros: int = 0, compact: bool = False) -> torch.Tensor:
@@ -35,7 +41,7 @@ def test_zeros_are_counted_in_the_full_network_whether_filters_left_it_or_not(tm
     saved(tmp_path / "left", removed=3, zeros=7, compact=True)
     saved(tmp_path / "dense")
     weights = {"itl": tmp_path / "left", "cges": tmp_path / "stayed", "l1": tmp_path / "dense"}
-    collect_filters(weights, tmp_path / "new" / "filters.json")
+    collect_filters({job(key): path for key, path in weights.items()}, tmp_path / "new" / "filters.json")
     content = json.loads((tmp_path / "new" / "filters.json").read_text())
     assert (content["filters"], content["shape"]) == (20, [5, 5])
     assert list(content["methods"]) == ["itl", "cges", "l1"]
@@ -52,7 +58,7 @@ def test_tiny_weights_are_not_zero(tmp_path: Path) -> None:
     model = MnistNetwork()
     torch.nn.init.constant_(model.conv1.weight, 1e-30)
     save(model, tmp_path / "tiny")
-    collect_filters({"l1": tmp_path / "tiny"}, tmp_path / "filters.json")
+    collect_filters({job("l1"): tmp_path / "tiny"}, tmp_path / "filters.json")
     method = json.loads((tmp_path / "filters.json").read_text())["methods"]["l1"]
     assert method["sparsity"] == 0
     assert method["filters"][0][0][0] == pytest.approx(1e-30)
@@ -63,9 +69,18 @@ def test_any_number_of_methods_is_drawn(tmp_path: Path, removed: list[int]) -> N
     keys = ["l1", "sgl", "cges", "itl"][: len(removed)]
     for key, count in zip(keys, removed, strict=True):
         saved(tmp_path / key, removed=count, zeros=5)
-    collect_filters({key: tmp_path / key for key in keys}, tmp_path / "filters.json")
+    collect_filters({job(key): tmp_path / key for key in keys}, tmp_path / "filters.json")
     figure = filters_figure(tmp_path / "filters.json", tmp_path / "new" / "filters.png")
     assert figure.read_bytes().startswith(PNG)
+
+
+def test_a_file_is_of_the_trainings_it_was_made_of(tmp_path: Path) -> None:
+    saved(tmp_path / "weights")
+    assert not has_filters([job("l1")], tmp_path / "filters.json")
+    collect_filters({job("l1"): tmp_path / "weights"}, tmp_path / "filters.json")
+    assert has_filters([job("l1")], tmp_path / "filters.json")
+    assert not has_filters([job("l1", 2e-3)], tmp_path / "filters.json")
+    assert not has_filters([job("l1"), job("itl")], tmp_path / "filters.json")
 
 
 def test_the_paper_stands_beside_ours() -> None:

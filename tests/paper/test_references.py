@@ -10,7 +10,8 @@ from gossamer.training import RunResult, TrainingConfig
 def outcome(key: str, seed: int, accuracy: float, network: str | None = None) -> Outcome:
     units = {"conv1.weight": 5, "hidden.weight": 16, "output.weight": 10}
     small = {"weights": 2_000, "macs": 30_000, "units": units}
-    measurement = {"total": {"weights": 400_000, "macs": 2_000_000}}
+    total = {"weights": 400_000, "nonzeros": 1_600, "macs": 2_000_000, "macs_nonzero": 40_000}
+    measurement = {"total": total}
     result = RunResult("mnist", "integrated-tl1", 1e-4, seed, 1, accuracy, 0.004, 0.02, 1.0, measurement, small)
     return Outcome(Job(key, TrainingConfig("mnist", seed=seed, network=network)), result, ())
 
@@ -29,4 +30,4 @@ def test_levers_come_in_their_order_and_only_those_that_were_pulled() -> None:
     last, first = list(LEVERS)[-1], next(iter(LEVERS))
     lines = levers_markdown([outcome(last, 0, 0.9), outcome(first, 0, 0.95)]).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {first}", f"| {last}"]
-    assert lines[2] == f"| {first} | 95.00 | 2.00 | 0.40 | 0.50 | 1 |"
+    assert lines[2] == f"| {first} | 95.00 | 40000 | 1600 | 2000 | 1 |"

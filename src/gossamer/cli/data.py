@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gossamer.data import Source
     from gossamer.data.fetching import Progress
 
-__all__ = ["data"]
+__all__ = ["data", "download_bars"]
 
 data = typer.Typer(help="The data sets: which are here, getting them, checking them.", no_args_is_help=True)
 
@@ -95,7 +95,7 @@ def fetch_datasets(
     # All of them before the first download, so that no name is found to be wrong after an hour.
     wanted = [source(name) for name in names or SOURCES]
     for each in wanted:
-        with _bars() as progress:
+        with download_bars() as progress:
             new = fetch(each.name, data_dir, progress)
         typer.echo(f"{each.name}: {'fetched to' if new else 'already in'} {_place(each, data_dir)}")
 
@@ -138,7 +138,7 @@ def _place(source: Source, data_dir: Path | None) -> str | None:
 
 
 @contextmanager
-def _bars() -> Iterator[Progress | None]:
+def download_bars() -> Iterator[Progress | None]:
     """A bar on stderr for each file of a download; none where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn

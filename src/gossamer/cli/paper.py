@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gossamer.cli.app import app
+from gossamer.cli.data import download_bars
 from gossamer.errors import GossamerError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def paper(
     import torch
 
     from gossamer.cli.progress import watching
-    from gossamer.data import LOADERS
+    from gossamer.data import LOADERS, obtain
     from gossamer.paper import EXPERIMENTS, SEEDS, LackingError, Place, Request, fill_page
 
     torch.set_num_threads(1)
@@ -80,11 +81,16 @@ def paper(
     place = Place(
         into or results, results / "tuning", runs if into is None else into / "runs", data_dir, workers, may_train
     )
+    if may_train:  # before the workers start, which would all fetch the same
+        for dataset in dict.fromkeys(dataset for each in names for dataset in EXPERIMENTS[each].datasets):
+            if not only or dataset in only:
+                with download_bars() as progress:
+                    obtain(dataset, data_dir, progress)
     reports, lacking = {}, []
     with watching() as watcher:
         for each in names:
             try:
-                reports[each] = EXPERIMENTS[each](
+                reports[each] = EXPERIMENTS[each].run(
                     Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick)
                 )
             except LackingError as error:

@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from gossamer.cli.data import download_bars
 from gossamer.cli.display import Display
 from gossamer.cli.shrink import show_small
-from gossamer.data import Dataset
+from gossamer.data import Dataset, obtain
 from gossamer.errors import GossamerError
 from gossamer.regularizers import Regularizer
 from gossamer.report import summary_figure
@@ -82,6 +83,8 @@ def run_training(request: Request) -> int:
     # One thread: the networks are small, and sums over another number of threads would differ in their last bits.
     torch.set_num_threads(1)
     config = _configuration(request)
+    with download_bars() as progress:
+        obtain(config.dataset, request.data_dir, progress)
     dataset = images_of(config, request.data_dir)
     if request.compact:
         config = replace(config, compact_every=max(1, config.epochs // _COMPACTIONS))

@@ -12,7 +12,7 @@ from pathlib import Path
 from gossamer.data.cifar import cifar_10
 from gossamer.data.dataset import Dataset, hold_out
 from gossamer.data.digits import digits
-from gossamer.data.fetching import fetch
+from gossamer.data.fetching import fetch, obtain
 from gossamer.data.files import FileState, find, inspect, roots
 from gossamer.data.mnist import fashion_mnist, mnist
 from gossamer.data.pendigits import pendigits
@@ -37,6 +37,7 @@ __all__ = [
     "inspect",
     "load",
     "mnist",
+    "obtain",
     "pendigits",
     "roots",
     "sdd",
@@ -60,7 +61,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     """Load the data set of this name.
 
     Its files are looked for in ``folder``, then in the folder that the environment variable GOSSAMER_DATA names, in
-    the user's cache and where Debian keeps data sets. Nothing is downloaded: :func:`fetch` does that.
+    the user's cache and where Debian keeps data sets. Nothing is downloaded: :func:`obtain` does that.
     """
     if name not in LOADERS:
         raise GossamerError(f"Unknown data set {name!r}. There is: {', '.join(LOADERS)}.")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gossamer.data.files import cache, inspect, roots
+from gossamer.data.files import cache, find, inspect, roots
 from gossamer.data.sources import Mirror, Source, source
 from gossamer.errors import GossamerError
 
-__all__ = ["Progress", "fetch"]
+__all__ = ["Progress", "fetch", "obtain"]
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of a file, its bytes so far, and all its bytes (0 where the server does not say)."""
@@ -45,8 +45,16 @@ def fetch(name: str, folder: Path | None = None, progress: Progress | None = Non
     raise GossamerError(
         f"Data set {name!r} could not be downloaded: {'; '.join(failures)}. Nothing was written. "
         f"Try again later, or get {', '.join(part.name for part in wanted.parts)} (plain, .gz or .xz) "
-        f"from elsewhere and copy them to {target}."
+        f"from elsewhere and copy them to {target}, or name the folder that holds `{wanted.folders[0]}/` "
+        "by `--data-dir` or by the environment variable GOSSAMER_DATA."
     )
+
+
+def obtain(name: str, folder: Path | None = None, progress: Progress | None = None) -> None:
+    """Make sure that a data set can be loaded: what is in none of the places it is looked for in is fetched."""
+    wanted = source(name)
+    if len(find(wanted, roots(folder))) < len(wanted.parts):
+        fetch(name, progress=progress)
 
 
 @contextmanager

@@ -42,8 +42,7 @@ def fashion_mnist(folder: Path | None = None) -> Dataset:
 
 
 def _vary(images: Tensor) -> Tensor:
-    """Mirror and shift. Standardised, the zeros that come in at the edges are the mean grey."""
-    return shift(flip(images))
+    return shift(flip(images), background=-_FASHION_MEAN / _FASHION_DEVIATION)
 
 
 def _load(name: str, folder: Path | None, mean: float, deviation: float, vary: Callable[[Tensor], Tensor]) -> Dataset:

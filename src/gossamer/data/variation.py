@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 __all__ = ["flip", "shift", "slant"]
 
 
-def shift(images: Tensor, pixels: int = 1, chance: float = 0.5) -> Tensor:
-    """Move some of the images by up to ``pixels`` along height and width; zeros come in at the edges.
+def shift(images: Tensor, pixels: int = 1, chance: float = 0.5, background: float = 0.0) -> Tensor:
+    """Move some of the images by up to ``pixels`` along height and width; the background comes in at the edges.
 
     An image is left in place with probability ``1 - chance``; otherwise all moves are alike likely.
     """
@@ -20,7 +20,7 @@ def shift(images: Tensor, pixels: int = 1, chance: float = 0.5) -> Tensor:
     down, right = moves.masked_fill(stays, pixels)
     which = torch.arange(count, device=images.device)
     # All windows of the image's size in the image with its edges, as a view; one of them is copied for each image.
-    windows = pad(images, (pixels,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    windows = pad(images, (pixels,) * 4, value=background).unfold(2, height, 1).unfold(3, width, 1)
     return windows[which, :, down, right]
 
 

@@ -1,4 +1,4 @@
-"""The networks of the paper, one for each data set, and LeNet-300-100.
+"""The networks of the paper, one for each data set, and two more.
 
 To add one: a file with a subclass of :class:`Network`, and a line in :data:`NETWORKS`. The network of a data set bears
 its name.
@@ -16,7 +16,7 @@ from gossamer.networks.fashion_mnist import FashionMnistNetwork
 from gossamer.networks.initialise import xavier_
 from gossamer.networks.mnist import MnistNetwork, MnistPerceptron
 from gossamer.networks.network import Network
-from gossamer.networks.pendigits import PendigitsNetwork
+from gossamer.networks.pendigits import PendigitsNetwork, WidePendigitsNetwork
 from gossamer.networks.sdd import SddNetwork
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Network",
     "PendigitsNetwork",
     "SddNetwork",
+    "WidePendigitsNetwork",
     "build",
     "example_of",
     "xavier_",
@@ -42,6 +43,7 @@ NETWORKS: dict[str, type[Network]] = {
     "sdd": SddNetwork,
     "cifar-10": Cifar10Network,
     "lenet-300-100": MnistPerceptron,
+    "pendigits-wide": WidePendigitsNetwork,
 }
 
 

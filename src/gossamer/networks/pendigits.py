@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
@@ -9,7 +11,7 @@ from torch.nn.functional import max_pool2d, relu
 from gossamer.networks.initialise import xavier_
 from gossamer.networks.network import Network
 
-__all__ = ["PendigitsNetwork"]
+__all__ = ["PendigitsNetwork", "WidePendigitsNetwork"]
 
 
 class PendigitsNetwork(Network):
@@ -19,13 +21,15 @@ class PendigitsNetwork(Network):
     """
 
     input_shape = (1, 4, 4)
+    widths: ClassVar[tuple[int, int, int]] = (32, 64, 128)
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, kernel_size=3, padding=1)
-        self.conv2 = nn.Conv2d(32, 64, kernel_size=3, padding=1)
-        self.hidden = nn.Linear(64 * 2 * 2, 128)
-        self.output = nn.Linear(128, 10)
+        first, second, hidden = self.widths
+        self.conv1 = nn.Conv2d(1, first, kernel_size=3, padding=1)
+        self.conv2 = nn.Conv2d(first, second, kernel_size=3, padding=1)
+        self.hidden = nn.Linear(second * 2 * 2, hidden)
+        self.output = nn.Linear(hidden, 10)
         xavier_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -34,3 +38,9 @@ class PendigitsNetwork(Network):
         features = relu(max_pool2d(self.conv2(features), 2))
         output: Tensor = self.output(relu(self.hidden(features.flatten(1))))
         return output
+
+
+class WidePendigitsNetwork(PendigitsNetwork):
+    """The same with twice the units in every layer: for what starting wider than needed gives."""
+
+    widths = (64, 128, 256)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from torch import Tensor, nn
 from gossamer.errors import GossamerError
 from gossamer.networks import build
 from gossamer.paper.compared import COMPARED
+from gossamer.paper.outcomes import Job
 from gossamer.paper.published import FILTER_SPARSITY
 from gossamer.paper.style import add_caption, new_figure, save
 from gossamer.store import load
 from gossamer.training import write_atomically
 
-__all__ = ["collect_filters", "filters_figure"]
+__all__ = ["collect_filters", "filters_figure", "has_filters"]
 
 _NETWORK = "mnist"
 _COLUMNS = 5
@@ -33,18 +35,29 @@ _COLUMNS = 5
 _COLOURS = "cividis"
 
 
-def collect_filters(weights: Mapping[str, Path], path_json: Path) -> None:
+def has_filters(jobs: Sequence[Job], path_json: Path) -> bool:
+    """Whether the file holds the filters of these trainings."""
+    if not path_json.exists():
+        return False
+    methods = json.loads(path_json.read_text(encoding="utf-8"))["methods"]
+    return {key: method["config"] for key, method in methods.items()} == {job.key: asdict(job.config) for job in jobs}
+
+
+def collect_filters(weights: Mapping[Job, Path], path_json: Path) -> None:
     """Write the first filters of trained networks, and how many of their weights are exactly zero, to one file.
 
     Units may have left a network while it was trained. Their filters count as zeros, and as nobody knows their
     places any more, they are the last.
 
     Args:
-        weights: For the key of each method, the `weights.safetensors` of a run.
+        weights: For each training, the `weights.safetensors` of its run.
         path_json: The file that is written.
     """
     full = _first_filters(build(_NETWORK))
-    methods = {key: _describe(_first_filters(load(path, build(_NETWORK))), full) for key, path in weights.items()}
+    methods = {}
+    for job, path in weights.items():
+        filters = _first_filters(load(path, build(_NETWORK)))
+        methods[job.key] = {"config": asdict(job.config), **_describe(filters, full)}
     content = {"network": _NETWORK, "filters": full.shape[0], "shape": list(full.shape[2:]), "methods": methods}
     path_json.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path_json, (json.dumps(content) + "\n").encode())

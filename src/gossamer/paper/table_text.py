@@ -194,6 +194,8 @@ def _setting(row: Row) -> str:
 
 def _mean_and_std(figures: Row | Published, measure: Measure) -> str:
     mean, std = mean_of(figures, measure), float(getattr(figures, f"{measure.key}_std"))
+    if isinstance(figures, Row) and figures.seeds == 1:
+        return _percent(mean)
     return f"{_percent(mean)} ± {100 * std:.{_digits(mean)}f}"
 
 

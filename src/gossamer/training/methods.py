@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -42,8 +43,10 @@ class Method:
         return self.recipe(model, config.strength, example=example, cost_exponent=config.cost_exponent, **parameters)
 
 
+_INTEGRATED = {"a": 1.0, "s": 0.1}
+
 METHODS: dict[str, Method] = {
-    "integrated-tl1": Method(regularizers.integrated_tl1, parameters={"a": 1.0, "s": 0.1}),
+    "integrated-tl1": Method(regularizers.integrated_tl1, parameters=_INTEGRATED),
     "transformed-l1": Method(regularizers.transformed_l1, parameters={"a": 1.0}),
     "l1": Method(regularizers.l1),
     "l2": Method(regularizers.l2),
@@ -51,6 +54,9 @@ METHODS: dict[str, Method] = {
     "sparse-group-lasso": Method(regularizers.sparse_group_lasso),
     "combined-group-exclusive": Method(regularizers.combined_group_exclusive, parameters={"s": 0.2}),
     "group-transformed-l1": Method(regularizers.group_transformed_l1, parameters={"a": 1.0}),
+    "integrated-tl1-by-input": Method(partial(regularizers.integrated_tl1, groups="inputs"), parameters=_INTEGRATED),
+    "integrated-tl1-by-tap": Method(partial(regularizers.integrated_tl1, groups="taps"), parameters=_INTEGRATED),
+    "integrated-tl1-by-size": Method(partial(regularizers.integrated_tl1, scale_by_size=True), parameters=_INTEGRATED),
     "none": Method(None, strength=0.0),
 }
 
