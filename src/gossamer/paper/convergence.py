@@ -28,7 +28,15 @@ from gossamer.paper.style import DATASET_LABELS, STYLES, add_caption, new_figure
 from gossamer.proximal import attach
 from gossamer.training import TrainingConfig, accuracy, assemble, fast_layout, random_numbers_of, write_atomically
 
-__all__ = ["Curve", "convergence_curve", "convergence_figure", "curves_of", "read_curves", "write_curves"]
+__all__ = [
+    "Curve",
+    "convergence_curve",
+    "convergence_figure",
+    "curves_lacking",
+    "curves_of",
+    "read_curves",
+    "write_curves",
+]
 
 _DRAWN = (L2, L1, SGL, CGES, ITL)
 
@@ -82,17 +90,21 @@ def write_curves(path: Path, curves: Iterable[Curve]) -> None:
     write_atomically(path, "".join(curve.to_json() for curve in ordered).encode())
 
 
+def curves_lacking(jobs: Sequence[Job], steps: int, every: int, file: Path) -> list[Job]:
+    """Those of the jobs that a file does not have with these steps."""
+    known = {curve.job: curve.steps for curve in read_curves(file)}
+    return [job for job in dict.fromkeys(jobs) if known.get(job) != _measured_at(steps, every)]
+
+
 def curves_of(
     jobs: Sequence[Job], steps: int, every: int, file: Path, place: Place, tell: Tell = lambda text: None
 ) -> list[Curve]:
     """Train the jobs that ``file`` does not have with these steps, and write it anew after each; return the curves."""
-    measured_at = _measured_at(steps, every)
-    known = {curve.job: curve for curve in read_curves(file)}
-    missing = [job for job in dict.fromkeys(jobs) if job not in known or known[job].steps != measured_at]
+    missing = curves_lacking(jobs, steps, every, file)
     if missing and not place.may_train:
         raise LackingError(f"{file} lacks {len(missing)} of {len(jobs)} curves. Make them by `--train`.")
     # What belongs to other settings goes, because the figure shows the whole file.
-    known = {job: known[job] for job in jobs if job not in missing}
+    known = {curve.job: curve for curve in read_curves(file) if curve.job in set(jobs) - set(missing)}
     work = partial(_train, place, steps, every)
     for curve in in_processes(work, missing, place.workers, tell) if missing else ():
         known[curve.job] = curve

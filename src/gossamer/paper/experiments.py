@@ -18,7 +18,7 @@ from gossamer.errors import GossamerError
 from gossamer.paper.boxplots import boxplots_figure
 from gossamer.paper.compared import DENSE, GROUP, ITL, L2, TABLE, TL1, Compared
 from gossamer.paper.contours import contours_figures, write_contours
-from gossamer.paper.convergence import convergence_figure, curves_of
+from gossamer.paper.convergence import convergence_figure, curves_lacking, curves_of
 from gossamer.paper.effect_of_a import effect_of_a_figure, effect_of_a_markdown
 from gossamer.paper.filters import collect_filters, filters_figure, has_filters
 from gossamer.paper.interpretation import interpretation_markdown, interpretation_table
@@ -27,12 +27,12 @@ from gossamer.paper.outcomes import Job, Outcome
 from gossamer.paper.processes import in_processes
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
-from gossamer.paper.runner import LackingError, Place, outcomes_of, run_of, train_job
+from gossamer.paper.runner import LackingError, Place, lacking, outcomes_of, run_of, train_job
 from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search_at, searches
 from gossamer.paper.table import rows, to_json
 from gossamer.paper.table_text import to_markdown, to_rich
 from gossamer.paper.tradeoff import TradeoffPoint, tradeoff_figure
-from gossamer.paper.tuning import Search, choose, tune
+from gossamer.paper.tuning import Search, choose, trials_left, tune
 from gossamer.sweeps import Trial
 from gossamer.training import write_atomically
 
@@ -113,12 +113,14 @@ class Report:
 
 
 def _trained(request: Request, jobs: Sequence[Job], file: Path) -> list[Outcome]:
-    request.watcher.begin("training", sum(job.config.epochs for job in jobs))
+    if request.place.may_train:
+        request.watcher.begin("training", sum(job.config.epochs for job in lacking(jobs, file)))
     return outcomes_of(jobs, file, request.place, request.watcher.advance)
 
 
 def _tuned(request: Request, searches: Sequence[Search]) -> dict[Search, list[Trial]]:
-    request.watcher.begin("tuning", sum(search.trials for search in searches))
+    if request.place.may_train:
+        request.watcher.begin("tuning", trials_left(searches, request.place))
     return tune(searches, request.place, request.watcher.advance)
 
 
@@ -139,15 +141,15 @@ def _compared(request: Request, recipe: Recipe, datasets: Sequence[str], folder:
     Where nothing may be trained, the data sets that result files are there for.
     """
     recipe = replace(recipe, quick=request.quick)
-    outcomes, lacking = [], []
+    outcomes, errors = [], []
     for dataset in request.among(datasets):
         try:
             outcomes += _compared_on(request, recipe, dataset, folder / f"{dataset}.jsonl")
         except LackingError as error:
             request.watcher.say(str(error))
-            lacking.append(error)
-    if lacking and not outcomes:
-        raise lacking[0]
+            errors.append(error)
+    if errors and not outcomes:
+        raise errors[0]
     return outcomes
 
 
@@ -223,7 +225,8 @@ def convergence(request: Request) -> Report:
         for seed in request.seeds
     ]
     file = request.folder("convergence") / "curves.jsonl"
-    request.watcher.begin("training", len(jobs))
+    if request.place.may_train:
+        request.watcher.begin("training", len(curves_lacking(jobs, steps, every, file)))
     curves_of(jobs, steps, every, file, request.place, request.watcher.advance)
     return Report((), (convergence_figure(file, file.with_name("convergence.png")),))
 

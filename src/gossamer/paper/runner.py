@@ -15,7 +15,7 @@ from gossamer.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
 from gossamer.paper.processes import Tell, in_processes
 from gossamer.training import RunDirectory, TrainingConfig, assemble, images_of, open_run, train
 
-__all__ = ["LackingError", "Place", "fingerprint", "images_for", "outcomes_of", "run_of", "train_job"]
+__all__ = ["LackingError", "Place", "fingerprint", "images_for", "lacking", "outcomes_of", "run_of", "train_job"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,12 @@ def fingerprint(config: TrainingConfig) -> str:
     return hashlib.sha256(f"{config.to_json()} {sizes}".encode()).hexdigest()[:12]
 
 
+def lacking(jobs: Sequence[Job], file: Path) -> list[Job]:
+    """Those of the jobs that a file of outcomes does not have."""
+    known = _known(file)
+    return [job for job in dict.fromkeys(jobs) if job not in known]
+
+
 def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lambda text: None) -> list[Outcome]:
     """Train the jobs that ``file`` does not have and write it anew after each; return the outcomes in order.
 
@@ -62,8 +68,7 @@ def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lamb
     Raises:
         LackingError: When there is none.
     """
-    known = {outcome.job: outcome for outcome in read_outcomes(file) if _is_current(outcome)}
-    missing = [job for job in dict.fromkeys(jobs) if job not in known]
+    known, missing = _known(file), lacking(jobs, file)
     if missing and not place.may_train:
         found = [known[job] for job in jobs if job in known]
         if not found:
@@ -74,6 +79,10 @@ def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lamb
         known[outcome.job] = outcome
         write_outcomes(file, known.values())
     return [known[job] for job in jobs]
+
+
+def _known(file: Path) -> dict[Job, Outcome]:
+    return {outcome.job: outcome for outcome in read_outcomes(file) if _is_current(outcome)}
 
 
 def _is_current(outcome: Outcome) -> bool:

@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from gossamer.errors import GossamerError
 from gossamer.paper.compared import DENSE, Compared
@@ -22,7 +23,7 @@ from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of,
 from gossamer.sweeps import Bisection, NoValueError, Study, Trial, read_trials, run_studies, write_trials
 from gossamer.training import DivergedError, TrainingConfig
 
-__all__ = ["Search", "choose", "tune"]
+__all__ = ["Search", "choose", "trials_left", "tune"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,15 @@ def _value(figures: dict[str, float], drop: float) -> float:
     return math.log10(figures["flops_kept"] * figures["params_kept"]) / 2
 
 
+def trials_left(searches: Sequence[Search], place: Place) -> int:
+    """The most trials that the searches still take."""
+    left = 0
+    for search in searches:
+        done = [trial for trial in _kept(search.dataset, place) if trial.study == search.study.name]
+        left += search.trials - len(done) if search.study.next_points(done) else 0
+    return left
+
+
 def tune(searches: Sequence[Search], place: Place, tell: Tell = lambda text: None) -> dict[Search, list[Trial]]:
     """Bring all searches to their ends; their trials are kept as they end, in one file for each data set.
 
@@ -114,8 +124,8 @@ def tune(searches: Sequence[Search], place: Place, tell: Tell = lambda text: Non
 
 
 def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) -> dict[Search, list[Trial]]:
-    file = place.tuning / f"{dataset}.jsonl"
-    kept = {_point(trial): trial for trial in (read_trials(file) if file.exists() else [])}
+    file = _file(dataset, place)
+    kept = {_point(trial): trial for trial in _kept(dataset, place)}
 
     def keep(trial: Trial) -> None:
         kept[_point(trial)] = trial
@@ -140,6 +150,15 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
             if _point(trial) not in kept:  # ended, but not kept, when the last call was killed
                 keep(trial)
     return {search: trials_of(search) for search in searches}
+
+
+def _file(dataset: str, place: Place) -> Path:
+    return place.tuning / f"{dataset}.jsonl"
+
+
+def _kept(dataset: str, place: Place) -> list[Trial]:
+    file = _file(dataset, place)
+    return read_trials(file) if file.exists() else []
 
 
 def _point(trial: Trial) -> tuple[str, float]:
