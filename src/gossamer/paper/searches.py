@@ -57,7 +57,7 @@ _LADDERS: dict[Compared, tuple[_Ladder, ...]] = {
     TL1: (_Ladder(_ladder(5e-5, 2, 25)),),
 }
 
-_LADDERS_CIFAR = {
+_LADDERS_CIFAR: dict[Compared, tuple[_Ladder, ...]] = {
     compared: (_Ladder(_ladder(ladder.strengths[0] * math.sqrt(10), 1, 7), ladder.shape),)
     for compared, (ladder, *_) in _LADDERS.items()
 }

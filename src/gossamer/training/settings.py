@@ -16,6 +16,10 @@ _COMMON: dict[str, float] = {
     "cost_exponent": 0.25,
 }
 
+# Where epochs are few: the strength rises over nearly all of the first phase, and the second has time to mend. Epochs
+# on large images get shorter as units leave.
+_LONG_PHASES: dict[str, float] = {"warm_up_fraction": 0.86, "hold_fraction": 0.5, "compact_every": 2}
+
 # Whatever the regularizer. Chosen on parts of the training images (experiments/digits, experiments/tuning).
 SETTINGS: dict[str, dict[str, float]] = {
     "digits": {
@@ -27,20 +31,24 @@ SETTINGS: dict[str, dict[str, float]] = {
         "warm_up_fraction": 0.1,
         "hold_fraction": 0.2,
     },
-    "mnist": {**_COMMON, "epochs": 10, "compact_every": 2},
-    "fashion-mnist": {**_COMMON, "epochs": 8, "compact_every": 2},
+    "mnist": {**_COMMON, **_LONG_PHASES, "epochs": 14, "cost_exponent": 0.5},
+    "fashion-mnist": {**_COMMON, **_LONG_PHASES, "epochs": 14, "cost_exponent": 0.5},
     "pendigits": {**_COMMON, "epochs": 150, "learning_rate": 0.1, "momentum": 0.95, "hold_fraction": 0.4},
     "sdd": {**_COMMON, "epochs": 30, "momentum": 0.95},
-    "cifar-10": {**_COMMON, "epochs": 12, "warm_up_fraction": 0.86, "hold_fraction": 0.42, "compact_every": 2},
+    "cifar-10": {**_COMMON, **_LONG_PHASES, "epochs": 12, "hold_fraction": 0.42},
 }
 
-# Strength and shape, where they are not the regularizer's own: for PENDIGITS what experiments/tuning found, for MNIST
-# from first trials on validation images.
+# Strength and shape, where they are not the regularizer's own: for PENDIGITS and SDD what experiments/tuning found, for
+# MNIST and CIFAR-10 from first trials on validation images.
 _TUNED: dict[tuple[str, str], dict[str, float]] = {
-    ("mnist", "integrated-tl1"): {"strength": 2e-4, "a": 0.02, "s": 0.3},
-    ("mnist", "l1"): {"strength": 3e-4},
+    ("mnist", "integrated-tl1"): {"strength": 3.41e-4, "a": 0.1, "s": 0.3},
+    ("mnist", "l1"): {"strength": 5e-4},
     ("pendigits", "integrated-tl1"): {"strength": 1.08e-3, "a": 0.1, "s": 0.3},
     ("pendigits", "l1"): {"strength": 1.58e-3},
+    ("sdd", "integrated-tl1"): {"strength": 1.08e-3, "a": 0.1, "s": 0.3},
+    ("sdd", "l1"): {"strength": 1.58e-3},
+    ("cifar-10", "integrated-tl1"): {"strength": 2e-4, "a": 0.1, "s": 0.3},
+    ("cifar-10", "l1"): {"strength": 5e-4},
 }
 
 
