@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,19 +62,11 @@ def paper(
     import torch
 
     from gossamer.cli.progress import watching
-    from gossamer.data import LOADERS, obtain
-    from gossamer.paper import EXPERIMENTS, SEEDS, LackingError, Place, Request, fill_page
+    from gossamer.paper import EXPERIMENTS, LackingError, Place, Request, fill_page
 
+    _require_sense(name, only or [], seeds, quick, into, page)
     torch.set_num_threads(1)
     names = list(EXPERIMENTS) if name == "all" else [name]
-    if name not in (*EXPERIMENTS, "all"):
-        raise GossamerError(f"Unknown experiment {name!r}. There is: {', '.join(EXPERIMENTS)}, all.")
-    if unknown := [dataset for dataset in only or () if dataset not in LOADERS]:
-        raise GossamerError(f"Unknown data set {unknown[0]!r}. There is: {', '.join(LOADERS)}.")
-    if (only or seeds != len(SEEDS)) and not (into or quick or name in ("table", "plain")):
-        raise GossamerError("A part would take the place of the whole in the result files. Add `--into FOLDER`.")
-    if quick and (into or page):
-        raise GossamerError("`--quick` makes no results, so `--into` and `--page` do not go with it. Leave them out.")
     if quick:  # never beside real results, from which these could not be told
         results, runs = runs / "quick", runs / "quick" / "runs"
     may_train = train or quick or into is not None
@@ -82,17 +74,13 @@ def paper(
         into or results, results / "tuning", runs if into is None else into / "runs", data_dir, workers, may_train
     )
     if may_train:  # before the workers start, which would all fetch the same
-        for dataset in dict.fromkeys(dataset for each in names for dataset in EXPERIMENTS[each].datasets):
-            if not only or dataset in only:
-                with download_bars() as progress:
-                    obtain(dataset, data_dir, progress)
+        _obtain([dataset for each in names for dataset in EXPERIMENTS[each].datasets], only or [], data_dir)
     reports, lacking = {}, []
     with watching() as watcher:
+        request = Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick)
         for each in names:
             try:
-                reports[each] = EXPERIMENTS[each].run(
-                    Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick)
-                )
+                reports[each] = EXPERIMENTS[each].run(request)
             except LackingError as error:
                 lacking.append(error)
     if page is not None:
@@ -104,6 +92,33 @@ def paper(
         _show(reports.values())
     if lacking:
         raise lacking[0]
+
+
+def _require_sense(
+    name: str, only: Sequence[str], seeds: int, quick: bool, into: Path | None, page: Path | None
+) -> None:
+    """Refuse what is not there, and what would spoil the result files."""
+    from gossamer.data import LOADERS
+    from gossamer.paper import EXPERIMENTS, SEEDS
+
+    if name not in (*EXPERIMENTS, "all"):
+        raise GossamerError(f"Unknown experiment {name!r}. There is: {', '.join(EXPERIMENTS)}, all.")
+    if unknown := [dataset for dataset in only if dataset not in LOADERS]:
+        raise GossamerError(f"Unknown data set {unknown[0]!r}. There is: {', '.join(LOADERS)}.")
+    if (only or seeds != len(SEEDS)) and not (into or quick or name in ("table", "plain")):
+        raise GossamerError("A part would take the place of the whole in the result files. Add `--into FOLDER`.")
+    if quick and (into or page):
+        raise GossamerError("`--quick` makes no results, so `--into` and `--page` do not go with it. Leave them out.")
+
+
+def _obtain(datasets: Sequence[str], only: Sequence[str], data_dir: Path | None) -> None:
+    """Fetch the data sets that are not here yet."""
+    from gossamer.data import obtain
+
+    for dataset in dict.fromkeys(datasets):
+        if not only or dataset in only:
+            with download_bars() as progress:
+                obtain(dataset, data_dir, progress)
 
 
 def _show(reports: Iterable[Report]) -> None:
