@@ -1,18 +1,15 @@
 """What is tuned, for which method and on which data set.
 
-On a data set every method has the same number of trials at most. The ladders of strengths are the same for all data
-sets but CIFAR-10, whose trainings are long: l1, sparse group lasso and CGES have one of 25 rungs; integrated Tl1 has
-two values of a, and for each half of the trials on a ladder of 13.
+On a data set every method has the same number of trials at most. The strengths lie on ladders of 25 rungs over two
+decades, the same for all data sets. Integrated Tl1 has two values of a, and for each half of the trials on every second
+rung. On CIFAR-10, whose trainings are long, all have fewer trials, on the rungs in the middle.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 from gossamer.paper.compared import CGES, GROUP, ITL, L1, SGL, TL1, Compared
 from gossamer.paper.recipes import PLAIN, Recipe
-from gossamer.paper.tuning import Search
+from gossamer.paper.tuning import Search, Shape
 
 __all__ = ["DATASETS", "PLAIN_DATASETS", "search_at", "searches"]
 
@@ -20,11 +17,10 @@ __all__ = ["DATASETS", "PLAIN_DATASETS", "search_at", "searches"]
 DATASETS = ("mnist", "fashion-mnist", "sdd", "pendigits", "cifar-10")
 PLAIN_DATASETS = ("mnist", "pendigits")
 
-# Trials of a method. The plain recipe is a side show, and on CIFAR-10 a training takes ten minutes: there integrated
-# Tl1 has one value of a, and all have the middle half of their ladders in fewer rungs.
+# Trials of a method. The plain recipe is a side show, and on CIFAR-10 a training takes ten minutes: in both integrated
+# Tl1 has one value of a.
 _TRIALS = 8
-_TRIALS_PLAIN = 4
-_TRIALS_CIFAR = 3
+_TRIALS_FEW = 4
 
 # Accuracy that a penalty may cost on the validation images, as a fraction, and the part of the training images that
 # these are.
@@ -37,30 +33,21 @@ def _ladder(lowest: float, decades: int, rungs: int) -> tuple[float, ...]:
     return tuple(float(f"{lowest * 10 ** (decades * rung / (rungs - 1)):.3g}") for rung in range(rungs))
 
 
-@dataclass(frozen=True)
-class _Ladder:
-    """Strengths, for one shape of a penalty."""
-
-    strengths: tuple[float, ...]
-    shape: tuple[tuple[str, float], ...] = ()
-
-
-_LADDERS: dict[Compared, tuple[_Ladder, ...]] = {
-    L1: (_Ladder(_ladder(5e-5, 2, 25)),),
-    SGL: (_Ladder(_ladder(2e-5, 2, 25)),),
-    CGES: (_Ladder(_ladder(1e-4, 2, 25)),),
-    ITL: (
-        _Ladder(_ladder(5e-5, 2, 13), (("a", 0.1), ("s", 0.3))),
-        _Ladder(_ladder(5e-5, 2, 13), (("a", 0.02), ("s", 0.3))),
-    ),
-    GROUP: (_Ladder(_ladder(1e-5, 2, 25)),),
-    TL1: (_Ladder(_ladder(5e-5, 2, 25)),),
+# The strengths of each method, and the shapes that these are tried for.
+_LADDERS: dict[Compared, tuple[float, ...]] = {
+    L1: _ladder(5e-5, 2, 25),
+    SGL: _ladder(2e-5, 2, 25),
+    CGES: _ladder(1e-4, 2, 25),
+    ITL: _ladder(5e-5, 2, 25),
+    GROUP: _ladder(1e-5, 2, 25),
+    TL1: _ladder(5e-5, 2, 25),
+}
+_SHAPES: dict[Compared, tuple[Shape, ...]] = {
+    ITL: ((("a", 0.1), ("s", 0.3)), (("a", 0.02), ("s", 0.3))),
 }
 
-_LADDERS_CIFAR: dict[Compared, tuple[_Ladder, ...]] = {
-    compared: (_Ladder(_ladder(ladder.strengths[0] * math.sqrt(10), 1, 7), ladder.shape),)
-    for compared, (ladder, *_) in _LADDERS.items()
-}
+# Fifteen rungs are what four trials halve to one.
+_MIDDLE = slice(5, 20)
 
 # The smaller a, the harder a strength presses on small weights: one ladder that holds for all.
 _ANY_A = _ladder(1e-6, 4, 33)
@@ -68,28 +55,31 @@ _ANY_A = _ladder(1e-6, 4, 33)
 
 def searches(dataset: str, compared: Compared, recipe: Recipe) -> list[Search]:
     """The searches of a method on a data set, one for each shape."""
+    ladder, shapes = _LADDERS[compared], _SHAPES.get(compared, ((),))
     if dataset == "cifar-10":
-        ladders, trials = _LADDERS_CIFAR[compared], _TRIALS_CIFAR
-    elif recipe.name == PLAIN.name:
-        ladders, trials = _LADDERS[compared][:1], _TRIALS_PLAIN
-    else:
-        ladders, trials = _LADDERS[compared], _TRIALS
-    return [_search(dataset, compared, recipe, ladder, trials // len(ladders)) for ladder in ladders]
+        return [_search(dataset, compared, recipe, ladder[_MIDDLE], shapes[0], _TRIALS_FEW)]
+    if len(shapes) > 1:  # half the trials for each, so half the rungs
+        ladder = ladder[::2]
+    if recipe.name == PLAIN.name:
+        return [_search(dataset, compared, recipe, ladder, shapes[0], _TRIALS_FEW)]
+    return [_search(dataset, compared, recipe, ladder, shape, _TRIALS // len(shapes)) for shape in shapes]
 
 
 def search_at(a: float, recipe: Recipe) -> Search:
     """The search of integrated Tl1 on DIGITS at one value of a."""
-    return _search("digits", ITL, recipe, _Ladder(_ANY_A, (("a", a),)), _TRIALS)
+    return _search("digits", ITL, recipe, _ANY_A, (("a", a),), _TRIALS)
 
 
-def _search(dataset: str, compared: Compared, recipe: Recipe, ladder: _Ladder, trials: int) -> Search:
+def _search(
+    dataset: str, compared: Compared, recipe: Recipe, ladder: tuple[float, ...], shape: Shape, trials: int
+) -> Search:
     return Search(
         dataset,
         compared,
         recipe,
-        ladder.strengths,
+        ladder,
         trials=2 if recipe.quick else trials,
         drop=_DROP[dataset],
         validation=_VALIDATION[dataset],
-        shape=ladder.shape,
+        shape=shape,
     )

@@ -23,7 +23,10 @@ from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of,
 from gossamer.sweeps import Bisection, NoValueError, Study, Trial, read_trials, run_studies, write_trials
 from gossamer.training import DivergedError, TrainingConfig
 
-__all__ = ["Search", "choose", "trials_left", "tune"]
+__all__ = ["Search", "Shape", "choose", "trials_left", "tune"]
+
+# Parameters besides the strength, as pairs, so that a search can be a key.
+Shape = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Search:
         trials: The most that are tried.
         drop: Accuracy that may be lost on the validation images, as a fraction.
         validation: Part of the training images that these are.
-        shape: Parameters besides the strength, as pairs, so that a search can be a key.
+        shape: Parameters besides the strength.
     """
 
     dataset: str
@@ -48,7 +51,7 @@ class Search:
     trials: int
     drop: float
     validation: float
-    shape: tuple[tuple[str, float], ...] = ()
+    shape: Shape = ()
 
     @property
     def study(self) -> Study:
