@@ -24,7 +24,18 @@ def ranks_with(sgl_on_sdd: Published) -> dict[tuple[str, str], float]:
     """Average ranks of the published table with figures in the place of those that it does not have."""
     table = {**PUBLISHED, ("sdd", "sgl"): sgl_on_sdd}
     rows = [
-        Row(dataset, method, 3, **vars(figures), strength=0.0, a=None, s=None, cost_exponent=0.0)
+        Row(
+            dataset,
+            method,
+            3,
+            **vars(figures),
+            small_flops=1,
+            small_params=1,
+            strength=0.0,
+            a=None,
+            s=None,
+            cost_exponent=0.0,
+        )
         for (dataset, method), figures in table.items()
     ]
     ranks = average_ranks(rows)

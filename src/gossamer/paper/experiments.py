@@ -113,8 +113,9 @@ class Report:
 
 
 def _trained(request: Request, jobs: Sequence[Job], file: Path) -> list[Outcome]:
-    if request.place.may_train:
-        request.watcher.begin("training", sum(job.config.epochs for job in lacking(jobs, file)))
+    if not request.place.may_train:
+        return outcomes_of(jobs, file, request.place, request.watcher.say)
+    request.watcher.begin("training", sum(job.config.epochs for job in lacking(jobs, file)))
     return outcomes_of(jobs, file, request.place, request.watcher.advance)
 
 
@@ -301,6 +302,8 @@ def levers(request: Request) -> Report:
 def references(request: Request) -> Report:
     """LeNet-5 and LeNet-300-100 on MNIST beside results of others that are stronger than the paper's."""
     recipe = replace(OURS, quick=request.quick)
+    if not REFERENCE_SETTINGS:
+        raise LackingError("No settings are chosen yet to set beside these references.")
     jobs = [
         Job(name, recipe.configuration("mnist", ITL, parameters, seed, **others))
         for name, (parameters, others) in REFERENCE_SETTINGS.items()

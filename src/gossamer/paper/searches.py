@@ -44,6 +44,7 @@ _LADDERS: dict[Compared, tuple[float, ...]] = {
 }
 _SHAPES: dict[Compared, tuple[Shape, ...]] = {
     ITL: ((("a", 0.1), ("s", 0.3)), (("a", 0.02), ("s", 0.3))),
+    TL1: ((("a", 0.1),), (("a", 0.02),)),
 }
 
 # Fifteen rungs are what four trials halve to one.
