@@ -22,10 +22,10 @@ from gossamer.errors import GossamerError
 from gossamer.measurement import measure
 from gossamer.paper.compared import CGES, ITL, L1, L2, SGL
 from gossamer.paper.outcomes import Job
-from gossamer.paper.processes import Tell, in_processes
 from gossamer.paper.runner import LackingError, Place, images_for
 from gossamer.paper.style import DATASET_LABELS, STYLES, add_caption, new_figure, save, tidy
 from gossamer.proximal import attach
+from gossamer.sweeps import Tell, in_processes
 from gossamer.training import TrainingConfig, accuracy, assemble, fast_layout, random_numbers_of, write_atomically
 
 __all__ = [

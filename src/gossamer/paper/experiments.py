@@ -24,7 +24,6 @@ from gossamer.paper.filters import collect_filters, filters_figure, has_filters
 from gossamer.paper.interpretation import interpretation_markdown, interpretation_table
 from gossamer.paper.levers import LEVERS, levers_markdown
 from gossamer.paper.outcomes import Job, Outcome
-from gossamer.paper.processes import in_processes
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
 from gossamer.paper.runner import LackingError, Place, lacking, outcomes_of, run_of, train_job
@@ -33,7 +32,7 @@ from gossamer.paper.table import rows, to_json
 from gossamer.paper.table_text import to_markdown, to_rich
 from gossamer.paper.tradeoff import TradeoffPoint, tradeoff_figure
 from gossamer.paper.tuning import Search, choose, trials_left, tune
-from gossamer.sweeps import Trial
+from gossamer.sweeps import Trial, in_processes
 from gossamer.training import write_atomically
 
 __all__ = ["EXPERIMENTS", "SEEDS", "Experiment", "Report", "Request", "Watcher"]

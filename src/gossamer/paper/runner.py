@@ -12,7 +12,7 @@ from gossamer.data import Dataset
 from gossamer.errors import GossamerError
 from gossamer.networks import build
 from gossamer.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
-from gossamer.paper.processes import Tell, in_processes
+from gossamer.sweeps import Tell, in_processes
 from gossamer.training import RunDirectory, TrainingConfig, assemble, images_of, open_run, train
 
 __all__ = ["LackingError", "Place", "fingerprint", "images_for", "lacking", "outcomes_of", "run_of", "train_job"]

@@ -17,10 +17,9 @@ from pathlib import Path
 from gossamer.errors import GossamerError
 from gossamer.paper.compared import DENSE, Compared
 from gossamer.paper.outcomes import Job
-from gossamer.paper.processes import Tell
 from gossamer.paper.recipes import Recipe
 from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of, train_job
-from gossamer.sweeps import Bisection, NoValueError, Study, Trial, read_trials, run_studies, write_trials
+from gossamer.sweeps import Bisection, NoValueError, Study, Tell, Trial, read_trials, run_studies, write_trials
 from gossamer.training import DivergedError, TrainingConfig
 
 __all__ = ["Search", "Shape", "choose", "trials_left", "tune"]
@@ -149,7 +148,7 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
             for search, outcome in zip(lacking, dense, strict=True)
         ]
         storage = place.runs / f"studies-{dataset}.db"
-        for trial in run_studies(studies, storage, workers=place.workers, on_trial=keep):
+        for trial in run_studies(studies, storage, workers=place.workers, known=list(kept.values()), on_trial=keep):
             if _point(trial) not in kept:  # ended, but not kept, when the last call was killed
                 keep(trial)
     return {search: trials_of(search) for search in searches}
