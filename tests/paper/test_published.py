@@ -31,6 +31,7 @@ def ranks_with(sgl_on_sdd: Published) -> dict[tuple[str, str], float]:
             **vars(figures),
             small_flops=1,
             small_params=1,
+            small_bytes=1,
             strength=0.0,
             a=None,
             s=None,

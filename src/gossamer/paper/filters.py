@@ -93,7 +93,7 @@ def filters_figure(path_json: Path, path_png: Path) -> Path:
         add_caption(
             figure,
             f"{content['filters']} filters of {height}×{width} weights for each regularizer, one network each, on one "
-            "scale. Removed filters, whose weights are all zero, come last and count among the zeros.",
+            "scale. Filters that were removed come last and count among the zeros.",
         )
         return save(figure, path_png)
 

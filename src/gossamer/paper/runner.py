@@ -77,7 +77,7 @@ def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lamb
         return found
     for outcome in in_processes(partial(train_job, place), missing, place.workers, tell) if missing else ():
         known[outcome.job] = outcome
-        write_outcomes(file, known.values())
+        write_outcomes(file, {**_known(file), **known}.values())  # another process may have added to it
     return [known[job] for job in jobs]
 
 

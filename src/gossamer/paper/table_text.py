@@ -141,21 +141,27 @@ def _is_best(row: Row, rows: Sequence[Row], measure: Measure) -> bool:
 
 
 def _small_section(rows: Sequence[Row]) -> Iterator[_Section]:
-    """What is left dense: the other side of zeros that lie singly."""
+    """What is left when the dead units are gone: the other side of zeros that lie singly."""
     complete = complete_groups(rows)
     if complete:
+        headings = ["data set", "method", "weights (%)", "multiply-adds (%)", "file (kB)"]
         lines = [
             [
                 _label(dataset),
-                *(f"{_percent(row.small_params)} / {_percent(row.small_flops)}" for row in group.values()),
+                COMPARED[row.method].label,
+                _percent(row.small_params),
+                _percent(row.small_flops),
+                f"{row.small_bytes / 1000:.1f}",
             ]
             for dataset, group in complete.items()
+            for row in group.values()
         ]
         note = (
-            "Weights / multiply-adds (%) of the network without its dead units, zeros among them included, means: what "
-            "a library that knows no sparse layers computes."
+            "Means over the seeds. Weights and multiply-adds of the network without its dead units, zeros among them "
+            "included, as part of the whole: what a library that knows no sparse layers computes. The file leaves "
+            "the zeros out."
         )
-        yield _Section("Left by `shrink`", ["data set", *(COMPARED[method].label for method in RANKED)], lines, note)
+        yield _Section("Left by `shrink`", headings, lines, note)
 
 
 def _rank_section(ranks: Mapping[str, Mapping[str, float]], datasets: Sequence[str], layout: _Layout) -> _Section:

@@ -110,7 +110,8 @@ def trials_left(searches: Sequence[Search], place: Place) -> int:
     left = 0
     for search in searches:
         done = [trial for trial in _kept(search.dataset, place) if trial.study == search.study.name]
-        left += search.trials - len(done) if search.study.next_points(done) else 0
+        most = min(search.trials, len(search.ladder).bit_length())  # halving n rungs takes log2(n + 1) trials at most
+        left += max(1, most - len(done)) if search.study.next_points(done) else 0
     return left
 
 
@@ -131,7 +132,8 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
 
     def keep(trial: Trial) -> None:
         kept[_point(trial)] = trial
-        write_trials(file, kept.values())
+        others = {_point(other): other for other in _kept(dataset, place)}  # another process may have added some
+        write_trials(file, {**others, **kept}.values())
         tell(f"{trial.study} {trial.parameters}: {trial.failure or trial.figures}")
 
     def trials_of(search: Search) -> list[Trial]:
