@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -49,9 +50,14 @@ def run_of(config: TrainingConfig, place: Place) -> RunDirectory:
 
 
 def fingerprint(config: TrainingConfig) -> str:
-    """A few letters that change with the configuration and with the sizes of its network."""
+    """A few letters that change with the configuration and with the sizes of its network.
+
+    Settings that have their defaults do not count, so that a new one leaves old results what they are.
+    """
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    counted = {field.name: values[field.name] for field in fields(config) if values[field.name] != field.default}
     sizes = [tuple(parameter.shape) for parameter in build(config.network or config.dataset).parameters()]
-    return hashlib.sha256(f"{config.to_json()} {sizes}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{json.dumps(counted, sort_keys=True)} {sizes}".encode()).hexdigest()[:12]
 
 
 def lacking(jobs: Sequence[Job], file: Path) -> list[Job]:
