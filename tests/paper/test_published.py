@@ -99,11 +99,6 @@ def test_names_are_those_of_configurations_and_methods() -> None:
     assert list(AVERAGE_RANKS) == KEYS
 
 
-def test_integrated_tl1_is_the_sparsest_of_the_interpretation() -> None:
-    assert INTERPRETATION["integrated-tl1"].sparsity == 0.7688
-    assert [line.neurons_removed for line in INTERPRETATION.values()] == [64, 0, 12]
-
-
 @pytest.mark.parametrize("reference", [line for line in REFERENCES if line.units], ids=lambda line: line.method)
 def test_kept_units_explain_the_kept_parameters(reference) -> None:
     # LeNet-5-Caffe: 5x5 filters, then 16 places of each channel; the third number counts inputs of the dense layer.
