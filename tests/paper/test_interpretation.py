@@ -29,21 +29,25 @@ def test_rows_are_in_the_papers_order_beside_its_figures() -> None:
     lines = interpretation_markdown(outcomes).splitlines()
     assert len(lines) == 4
     assert lines[2] == (
-        "| group sparsity | 66.0 ± 2.8 of 128 | 64 of 128 | 50.00 ± 0.00 | 51.60 | 50.00 ± 0.00 | 50.00 ± 0.00 "
-        "| 96.00 ± 1.41 | 2 |"
+        "| group sparsity | λ 0.001 | 66.0 ± 2.8 of 128 | 64 of 128 | 50.00 ± 0.00 | 51.60 | 50.00 ± 0.00 "
+        "| 50.00 ± 0.00 | 96.00 ± 1.41 | 2 |"
     )
     # 1 - (6,553 + 640) / (65,536 + 1,280)
-    assert lines[3] == "| integrated Tl1 | 28.0 of 128 | 12 of 128 | 89.23 | 76.88 | 90.00 | 50.00 | 97.00 | 1 |"
+    assert (
+        lines[3] == "| integrated Tl1 | λ 0.001 | 28.0 of 128 | 12 of 128 | 89.23 | 76.88 | 90.00 | 50.00 | 97.00 | 1 |"
+    )
 
 
 def test_the_terminal_shows_the_same() -> None:
-    console = Console(width=200, record=True, file=None, quiet=True)
-    table = interpretation_table([outcome("transformed-l1", 0, alive=128, hidden=6553, output=640)])
-    text = "".join(segment.text for segment in console.render(table, console.options))
-    assert "Tl1" in text
-    assert "0.0 of 128" in text
-    assert "61.25" in text
-    assert table.row_count == 1
+    console = Console(width=80)
+    with console.capture() as capture:
+        alive = (128, 28)
+        console.print(interpretation_table([outcome("group-lasso", seed, alive[seed], 6553, 640) for seed in (0, 1)]))
+    text = capture.get()
+    assert "group sparsity" in text
+    assert "50.0 ± 70.7 of 128 (64)" in text
+    assert "(51.60)" in text
+    assert "…" not in text
 
 
 def test_other_regularizers_are_refused() -> None:

@@ -24,7 +24,19 @@ def ranks_with(sgl_on_sdd: Published) -> dict[tuple[str, str], float]:
     """Average ranks of the published table with figures in the place of those that it does not have."""
     table = {**PUBLISHED, ("sdd", "sgl"): sgl_on_sdd}
     rows = [
-        Row(dataset, method, 3, **vars(figures), strength=0.0, a=None, s=None, cost_exponent=0.0)
+        Row(
+            dataset,
+            method,
+            3,
+            **vars(figures),
+            small_flops=1,
+            small_params=1,
+            small_bytes=1,
+            strength=0.0,
+            a=None,
+            s=None,
+            cost_exponent=0.0,
+        )
         for (dataset, method), figures in table.items()
     ]
     ranks = average_ranks(rows)
@@ -85,11 +97,6 @@ def test_names_are_those_of_configurations_and_methods() -> None:
     assert set(INTERPRETATION) <= set(METHODS)
     assert list(FILTER_SPARSITY) == KEYS
     assert list(AVERAGE_RANKS) == KEYS
-
-
-def test_integrated_tl1_is_the_sparsest_of_the_interpretation() -> None:
-    assert INTERPRETATION["integrated-tl1"].sparsity == 0.7688
-    assert [line.neurons_removed for line in INTERPRETATION.values()] == [64, 0, 12]
 
 
 @pytest.mark.parametrize("reference", [line for line in REFERENCES if line.units], ids=lambda line: line.method)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from gossamer.paper.levers import LEVERS, levers_markdown
 from gossamer.paper.outcomes import Job, Outcome
 from gossamer.paper.published import REFERENCES
 from gossamer.paper.references import references_markdown
@@ -24,10 +23,3 @@ def test_ours_stand_below_the_published() -> None:
         "| LeNet-5-Caffe | whole units | 5-16, 5-16 | 1.10 ± 0.14 | 0.400 ± 0.000 | 0.500 ± 0.000 | 1.50 ± 0.00 | 2 |"
     )
     assert references_markdown([outcome("x", 0, 0.99, "lenet-300-100")]).splitlines()[-1].startswith("| LeNet-300-100 ")
-
-
-def test_levers_come_in_their_order_and_only_those_that_were_pulled() -> None:
-    last, first = list(LEVERS)[-1], next(iter(LEVERS))
-    lines = levers_markdown([outcome(last, 0, 0.9), outcome(first, 0, 0.95)]).splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {first}", f"| {last}"]
-    assert lines[2] == f"| {first} | 95.00 | 40000 | 1600 | 2000 | 1 |"

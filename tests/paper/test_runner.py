@@ -9,7 +9,8 @@ from gossamer.errors import GossamerError
 from gossamer.paper.compared import L1
 from gossamer.paper.outcomes import Job, plus_minus, read_outcomes, write_outcomes
 from gossamer.paper.recipes import OURS
-from gossamer.paper.runner import Place, outcomes_of, run_of, train_job
+from gossamer.paper.runner import Place, fingerprint, outcomes_of, run_of, train_job
+from gossamer.training import TrainingConfig
 
 QUICK = replace(OURS, quick=True)
 JOBS = [Job("l1", QUICK.configuration("digits", L1, {"strength": 1e-3}, seed)) for seed in (0, 1)]
@@ -41,6 +42,14 @@ def test_a_worker_gives_what_the_training_here_gives(place: Place) -> None:
     elsewhere = replace(place, runs=place.runs / "other")
     (other,) = outcomes_of(JOBS[:1], place.results / "other.jsonl", elsewhere)
     assert (other.result.accuracy, other.result.params_kept) == (outcome.result.accuracy, outcome.result.params_kept)
+
+
+def test_a_fingerprint_tells_configurations_apart_by_what_is_not_the_default() -> None:
+    config = TrainingConfig("digits", "l1", 1e-3)
+    others = [replace(config, seed=1), replace(config, dataset="pendigits"), replace(config, network="pendigits")]
+    assert len({fingerprint(each) for each in (config, *others)}) == 4
+    # What stands in the names of runs and studies that are kept.
+    assert fingerprint(config) == fingerprint(replace(config, seed=0, epochs=60)) == "0db7085f4850"
 
 
 def test_an_error_in_a_worker_is_an_error_here(place: Place) -> None:

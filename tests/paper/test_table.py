@@ -25,14 +25,15 @@ def outcome(
     dataset: str, key: str, seed: int = 0, accuracy: float = 0.9, flops: float = 0.2, params: float = 0.1, **setting
 ) -> Outcome:
     config = TrainingConfig(dataset, COMPARED[key].regularizer, seed=seed, **setting)
+    total, small = {"weights": 1_000, "macs": 10_000}, {"weights": 200 + 100 * seed, "macs": 4_000, "file_bytes": 900}
     result = RunResult(
-        dataset, config.regularizer, config.strength, seed, 10, accuracy, params, flops, 1.0, {}, {}, versions={}
+        dataset, config.regularizer, config.strength, seed, 10, accuracy, params, flops, 1.0, {"total": total}, small
     )
     return Outcome(Job(key, config), result, ())
 
 
 def row(dataset: str, method: str, accuracy: float = 0.9, flops: float = 0.2, params: float = 0.1) -> Row:
-    return Row(dataset, method, 3, accuracy, 0.001, flops, 0.01, params, 0.01, 1e-4, None, None, 0.0)
+    return Row(dataset, method, 3, accuracy, 0.001, flops, 0.01, params, 0.01, 0.3, 0.4, 1234, 1e-4, None, None, 0.0)
 
 
 def whole_table() -> list[Row]:
@@ -50,6 +51,7 @@ def test_a_row_holds_mean_and_sample_deviation_over_the_seeds() -> None:
     assert (line.accuracy, line.accuracy_std) == pytest.approx((0.98, 0.01))
     assert (line.flops_kept, line.flops_kept_std) == pytest.approx((0.2, 0.1))
     assert (line.params_kept, line.params_kept_std) == pytest.approx((0.2, math.sqrt(0.03)))
+    assert (line.small_params, line.small_flops, line.small_bytes) == pytest.approx((0.3, 0.4, 900))
 
 
 def test_one_seed_has_no_deviation() -> None:
@@ -130,6 +132,9 @@ def test_json_holds_the_four_methods_under_the_agreed_names() -> None:
             "flops_kept_std",
             "params_kept",
             "params_kept_std",
+            "small_flops",
+            "small_params",
+            "small_bytes",
         ]
         assert type(line["seeds"]) is int
     assert json.loads(json.dumps(content)) == content
@@ -164,9 +169,10 @@ def test_markdown_sets_ours_beside_the_published() -> None:
     assert "| SGL | λ 0.0001 | 3 | 91.00 ± 0.10 | - |" in sdd
 
 
-def test_markdown_ends_with_ranks_and_floor() -> None:
+def test_markdown_ends_with_what_is_left_dense_ranks_and_floor() -> None:
     text = to_markdown(whole_table())
-    ranks, floor = text.split("### ")[-2:]
+    small, ranks, floor = text.split("### ")[-3:]
+    assert "| MNIST | SGL | 40.00 | 30.00 | 1.2 |" in small
     assert "| integrated Tl1 | **1** | 2.2 | **1** | 1 | **2.5** | 1.4 |" in ranks
     assert "| MNIST | 93.00 ✗ | 98.82 | 0.100 ✓ | 17.42 | 10.00 ✓ | 16.01 |" in floor
     ratio = math.prod(0.001 / PUBLISHED[dataset, "itl"].flops_kept for dataset in DATASETS) ** 0.2

@@ -8,9 +8,10 @@ import pytest
 
 from gossamer.errors import GossamerError
 from gossamer.paper.compared import ITL, L1, TABLE, Compared
+from gossamer.paper.published import DATASETS
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.runner import LackingError, Place
-from gossamer.paper.searches import DATASETS, searches
+from gossamer.paper.searches import searches
 from gossamer.paper.tuning import Search, choose, tune
 from gossamer.sweeps import Trial, write_trials
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from gossamer import GossamerError
 from gossamer.sweeps import NoValueError
 
 
@@ -57,3 +58,34 @@ class Blocking:
             os.write(os.open(self.folder / "alive", os.O_WRONLY), f"{os.getpid()}\n".encode())
             threading.Event().wait()
         return x * x, {}
+
+
+class RefusedError(GossamerError):
+    """An error with a name of its own."""
+
+
+def square(number, tell):
+    tell(f"squaring {number}")
+    return number**2
+
+
+def refuse(number, tell):
+    if number == 2:
+        raise RefusedError("not 2")
+    return number
+
+
+def stumble(number, tell):
+    return 1 / (number - 1)
+
+
+def wait_for_ever(number, tell):
+    tell(str(os.getpid()))
+    threading.Event().wait()
+
+
+def wait_after_the_first(number, tell):
+    if number == 1:
+        tell(str(os.getpid()))
+        return number
+    return wait_for_ever(number, tell)

@@ -32,7 +32,7 @@ def no_worker(monkeypatch):
     def fail(*_):
         pytest.fail("a worker was started")
 
-    monkeypatch.setattr("gossamer.sweeps.run.Worker", fail)
+    monkeypatch.setattr("gossamer.sweeps.processes._Worker", fail)
 
 
 def points(trials):
@@ -65,6 +65,18 @@ def test_a_finished_study_starts_no_worker(objectives, storage, request):
     trials = run_studies(studies, storage, workers=1)
     request.getfixturevalue("no_worker")
     assert run_studies(studies, storage, workers=1, on_trial=pytest.fail) == trials
+
+
+def test_known_trials_are_not_made_again(objectives, storage, tmp_path):
+    studies = [(Study("s", {"x": range(4)}, trials=4), objectives.diverging)]
+    trials = run_studies(studies, storage, workers=1)
+    known = trials[:3]
+    assert any(trial.failure for trial in known)
+    made = []
+    again = run_studies(studies, tmp_path / "other.db", workers=1, known=known, on_trial=made.append)
+    assert again[:3] == known
+    assert [trial.parameters for trial in made] == [trials[3].parameters]
+    assert run_studies(studies, storage, workers=1, known=known, on_trial=pytest.fail) == trials
 
 
 def test_a_larger_budget_goes_on_and_another_grid_keeps_what_it_shares(objectives, storage):

@@ -127,5 +127,5 @@ def test_a_killed_worker_ends_the_sweep_and_its_point_is_tried_again(start, tmp_
     sweep.wait_for_workers_gone()
     _, err = sweep.process.communicate()
     assert sweep.process.returncode == 1
-    assert "A worker of the sweep ended by itself with exit code -9" in err
+    assert "A worker process ended by itself with exit code -9" in err
     check_resumed(tmp_path, blocked=2)

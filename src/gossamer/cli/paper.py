@@ -62,11 +62,11 @@ def paper(
     import torch
 
     from gossamer.cli.progress import watching
-    from gossamer.paper import EXPERIMENTS, LackingError, Place, Request, fill_page
+    from gossamer.paper import EXPERIMENTS, Place, Request, fill_page
 
     _require_sense(name, only or [], seeds, quick, into, page)
     torch.set_num_threads(1)
-    names = list(EXPERIMENTS) if name == "all" else [name]
+    names = [each for each in EXPERIMENTS if name == each or (name == "all" and _has_any(each, only or []))]
     if quick:  # never beside real results, from which these could not be told
         results, runs = runs / "quick", runs / "quick" / "runs"
     may_train = train or quick or into is not None
@@ -75,14 +75,14 @@ def paper(
     )
     if may_train:  # before the workers start, which would all fetch the same
         _obtain([dataset for each in names for dataset in EXPERIMENTS[each].datasets], only or [], data_dir)
-    reports, lacking = {}, []
+    reports, errors = {}, {}
     with watching() as watcher:
         request = Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick)
         for each in names:
             try:
                 reports[each] = EXPERIMENTS[each].run(request)
-            except LackingError as error:
-                lacking.append(error)
+            except GossamerError as error:  # the others can still be made
+                errors[each] = error
     if page is not None:
         fill_page(page, place.results)
     if as_json and reports:
@@ -90,8 +90,15 @@ def paper(
         typer.echo(json.dumps(made if name == "all" else made[name]))
     else:
         _show(reports.values())
-    if lacking:
-        raise lacking[0]
+    if errors:
+        raise GossamerError("\n".join(f"{each}: {error}" for each, error in errors.items()))
+
+
+def _has_any(name: str, datasets: Sequence[str]) -> bool:
+    """Whether an experiment trains on one of the data sets; where none is named, on any or none."""
+    from gossamer.paper import EXPERIMENTS
+
+    return not datasets or any(dataset in datasets for dataset in EXPERIMENTS[name].datasets)
 
 
 def _require_sense(
@@ -105,10 +112,17 @@ def _require_sense(
         raise GossamerError(f"Unknown experiment {name!r}. There is: {', '.join(EXPERIMENTS)}, all.")
     if unknown := [dataset for dataset in only if dataset not in LOADERS]:
         raise GossamerError(f"Unknown data set {unknown[0]!r}. There is: {', '.join(LOADERS)}.")
+    if name != "all" and not _has_any(name, only):
+        there = ", ".join(EXPERIMENTS[name].datasets) or "no data set"
+        raise GossamerError(f"{name} has {there}; `--only` asks for {', '.join(only)}.")
     if (only or seeds != len(SEEDS)) and not (into or quick or name in ("table", "plain")):
         raise GossamerError("A part would take the place of the whole in the result files. Add `--into FOLDER`.")
     if quick and (into or page):
         raise GossamerError("`--quick` makes no results, so `--into` and `--page` do not go with it. Leave them out.")
+    if into and page:
+        raise GossamerError(
+            "A page shows the whole of `--results`, so `--into` does not go with `--page`. Leave one out."
+        )
 
 
 def _obtain(datasets: Sequence[str], only: Sequence[str], data_dir: Path | None) -> None:

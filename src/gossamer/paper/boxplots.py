@@ -16,9 +16,9 @@ from gossamer.paper.published import DATASET_LABELS, MEASURES, Measure
 from gossamer.paper.style import STYLES, add_caption, new_figure, save, tidy
 from gossamer.paper.table import by_method
 
-__all__ = ["boxplots_figure"]
+__all__ = ["BOXPLOT_DATASETS", "boxplots_figure"]
 
-_DATASETS = ("pendigits", "cifar-10")
+BOXPLOT_DATASETS = ("pendigits", "cifar-10")
 _BOX_WIDTH = 0.5
 
 
@@ -29,9 +29,9 @@ def boxplots_figure(outcomes: Sequence[Outcome], path: Path) -> Figure:
         The figure as it was written.
     """
     groups = by_method(outcomes)
-    datasets = [name for name in _DATASETS if any((name, compared.key) in groups for compared in TABLE)]
+    datasets = [name for name in BOXPLOT_DATASETS if any((name, compared.key) in groups for compared in TABLE)]
     if not datasets:
-        raise GossamerError(f"The box plots are of {' and '.join(_DATASETS)}; no outcome is of either.")
+        raise GossamerError(f"The box plots are of {' and '.join(BOXPLOT_DATASETS)}; no outcome is of either.")
     with new_figure(10.5, 0.9 + 3.2 * len(datasets)) as figure:
         panels = figure.subplots(len(datasets), len(MEASURES), squeeze=False)
         for line, dataset in zip(panels, datasets, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CGES", "COMPARED", "DENSE", "GROUP", "ITL", "L1", "L2", "SGL", "TABLE", "TL1", "Compared"]
+__all__ = ["CGES", "COMPARED", "DENSE", "DRAWN", "GROUP", "ITL", "L1", "L2", "SGL", "TABLE", "TL1", "Compared"]
 
 
 @dataclass(frozen=True)
@@ -33,5 +33,8 @@ DENSE = Compared("dense", "no penalty", "none")
 
 # The columns of the paper's table, in its order.
 TABLE = (L1, SGL, CGES, ITL)
+
+# What is drawn in curves: l2, too, which zeroes nothing.
+DRAWN = (L2, *TABLE)
 
 COMPARED: dict[str, Compared] = {compared.key: compared for compared in (*TABLE, L2, DENSE)}

@@ -20,12 +20,12 @@ from torch.nn.functional import cross_entropy
 from gossamer.data import Dataset
 from gossamer.errors import GossamerError
 from gossamer.measurement import measure
-from gossamer.paper.compared import CGES, ITL, L1, L2, SGL
+from gossamer.paper.compared import DRAWN
 from gossamer.paper.outcomes import Job
-from gossamer.paper.processes import Tell, in_processes
 from gossamer.paper.runner import LackingError, Place, images_for
 from gossamer.paper.style import DATASET_LABELS, STYLES, add_caption, new_figure, save, tidy
 from gossamer.proximal import attach
+from gossamer.sweeps import Tell, in_processes
 from gossamer.training import TrainingConfig, accuracy, assemble, fast_layout, random_numbers_of, write_atomically
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "write_curves",
 ]
 
-_DRAWN = (L2, L1, SGL, CGES, ITL)
 
 # Where the paper compares: "nearly 0.95" for integrated Tl1, "less than 0.85" for l1, SGL and CGES.
 _COMPARED_AT = 1000
@@ -174,7 +173,7 @@ def convergence_figure(path_json: Path, path_png: Path) -> Path:
     curves = read_curves(path_json)
     if not curves:
         raise GossamerError(f"{path_json} holds no curves. Train some before they are drawn.")
-    groups = [[curve for curve in curves if curve.job.key == method.key] for method in _DRAWN]
+    groups = [[curve for curve in curves if curve.job.key == method.key] for method in DRAWN]
     drawn = [group for group in groups if group]
     dataset = curves[0].job.config.dataset
     last = max(int(curve.points[-1]["step"]) for curve in curves)

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.markdown import Markdown
 
 from gossamer.errors import GossamerError
-from gossamer.paper.boxplots import boxplots_figure
+from gossamer.paper.boxplots import BOXPLOT_DATASETS, boxplots_figure
 from gossamer.paper.compared import DENSE, GROUP, ITL, L2, TABLE, TL1, Compared
 from gossamer.paper.contours import contours_figures, write_contours
 from gossamer.paper.convergence import convergence_figure, curves_lacking, curves_of
@@ -24,25 +24,22 @@ from gossamer.paper.filters import collect_filters, filters_figure, has_filters
 from gossamer.paper.interpretation import interpretation_markdown, interpretation_table
 from gossamer.paper.levers import LEVERS, levers_markdown
 from gossamer.paper.outcomes import Job, Outcome
-from gossamer.paper.processes import in_processes
+from gossamer.paper.published import DATASETS
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
 from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
 from gossamer.paper.runner import LackingError, Place, lacking, outcomes_of, run_of, train_job
-from gossamer.paper.searches import DATASETS, PLAIN_DATASETS, search_at, searches
+from gossamer.paper.searches import PLAIN_DATASETS, search_at, searches
 from gossamer.paper.table import rows, to_json
 from gossamer.paper.table_text import to_markdown, to_rich
-from gossamer.paper.tradeoff import TradeoffPoint, tradeoff_figure
+from gossamer.paper.tradeoff import TRADEOFF_DATASETS, TradeoffPoint, tradeoff_figure
 from gossamer.paper.tuning import Search, choose, trials_left, tune
-from gossamer.sweeps import Trial
+from gossamer.sweeps import Trial, in_processes
 from gossamer.training import write_atomically
 
 __all__ = ["EXPERIMENTS", "SEEDS", "Experiment", "Report", "Request", "Watcher"]
 
 
 SEEDS = (0, 1, 2)
-
-_BOXPLOTS = ("pendigits", "cifar-10")
-_TRADEOFF = ("mnist", "pendigits")
 
 # The strengths of the trade-off, as parts of the chosen one; l2, which zeroes nothing, has one strength to start from.
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
@@ -113,8 +110,9 @@ class Report:
 
 
 def _trained(request: Request, jobs: Sequence[Job], file: Path) -> list[Outcome]:
-    if request.place.may_train:
-        request.watcher.begin("training", sum(job.config.epochs for job in lacking(jobs, file)))
+    if not request.place.may_train:
+        return outcomes_of(jobs, file, request.place, request.watcher.say)
+    request.watcher.begin("training", sum(job.config.epochs for job in lacking(jobs, file)))
     return outcomes_of(jobs, file, request.place, request.watcher.advance)
 
 
@@ -184,7 +182,7 @@ def _table(request: Request, name: str, recipe: Recipe, datasets: Sequence[str])
 
 def boxplots(request: Request) -> Report:
     """Box plots of the table's trainings on PENDIGITS and CIFAR-10."""
-    outcomes = _compared(request, OURS, _BOXPLOTS, request.folder("table"))
+    outcomes = _compared(request, OURS, BOXPLOT_DATASETS, request.folder("table"))
     figure = request.folder("boxplots") / "boxplots.png"
     boxplots_figure(outcomes, figure)
     return Report((), (figure,))
@@ -195,7 +193,7 @@ def tradeoff(request: Request) -> Report:
     recipe = replace(OURS, quick=request.quick)
     folder = request.folder("tradeoff")
     outcomes = []
-    for dataset in request.among(_TRADEOFF):
+    for dataset in request.among(TRADEOFF_DATASETS):
         chosen = {L2: _L2, **_chosen(request, recipe, dataset, TABLE)}
         jobs = [
             Job(compared.key, recipe.configuration(dataset, compared, {**parameters, "strength": strength}))
@@ -205,9 +203,7 @@ def tradeoff(request: Request) -> Report:
         ]
         outcomes += _trained(request, jobs, folder / f"{dataset}.jsonl")
     points = [
-        TradeoffPoint(
-            result.dataset, outcome.job.key, result.strength, result.accuracy, result.flops_kept, result.params_kept
-        )
+        TradeoffPoint(result.dataset, outcome.job.key, result.accuracy, result.flops_kept, result.params_kept)
         for outcome in outcomes
         for result in [outcome.result]
     ]
@@ -301,6 +297,8 @@ def levers(request: Request) -> Report:
 def references(request: Request) -> Report:
     """LeNet-5 and LeNet-300-100 on MNIST beside results of others that are stronger than the paper's."""
     recipe = replace(OURS, quick=request.quick)
+    if not REFERENCE_SETTINGS:
+        raise LackingError("No settings are chosen yet to set beside these references.")
     jobs = [
         Job(name, recipe.configuration("mnist", ITL, parameters, seed, **others))
         for name, (parameters, others) in REFERENCE_SETTINGS.items()
@@ -336,8 +334,8 @@ class Experiment:
 EXPERIMENTS: dict[str, Experiment] = {
     "table": Experiment(table, DATASETS),
     "plain": Experiment(plain, PLAIN_DATASETS),
-    "boxplots": Experiment(boxplots, _BOXPLOTS),
-    "tradeoff": Experiment(tradeoff, _TRADEOFF),
+    "boxplots": Experiment(boxplots, BOXPLOT_DATASETS),
+    "tradeoff": Experiment(tradeoff, TRADEOFF_DATASETS),
     "convergence": Experiment(convergence, ("mnist",)),
     "filters": Experiment(filters, ("mnist",)),
     "effect-of-a": Experiment(effect_of_a, ("digits",)),

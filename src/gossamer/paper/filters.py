@@ -24,7 +24,7 @@ from gossamer.paper.outcomes import Job
 from gossamer.paper.published import FILTER_SPARSITY
 from gossamer.paper.style import add_caption, new_figure, save
 from gossamer.store import load
-from gossamer.training import write_atomically
+from gossamer.training import TrainingConfig, write_atomically
 
 __all__ = ["collect_filters", "filters_figure", "has_filters"]
 
@@ -40,7 +40,8 @@ def has_filters(jobs: Sequence[Job], path_json: Path) -> bool:
     if not path_json.exists():
         return False
     methods = json.loads(path_json.read_text(encoding="utf-8"))["methods"]
-    return {key: method["config"] for key, method in methods.items()} == {job.key: asdict(job.config) for job in jobs}
+    held = {key: TrainingConfig(**method["config"]) for key, method in methods.items()}
+    return held == {job.key: job.config for job in jobs}
 
 
 def collect_filters(weights: Mapping[Job, Path], path_json: Path) -> None:
@@ -93,7 +94,7 @@ def filters_figure(path_json: Path, path_png: Path) -> Path:
         add_caption(
             figure,
             f"{content['filters']} filters of {height}×{width} weights for each regularizer, one network each, on one "
-            "scale. Removed filters, whose weights are all zero, come last and count among the zeros.",
+            "scale. Filters that were removed come last and count among the zeros.",
         )
         return save(figure, path_png)
 

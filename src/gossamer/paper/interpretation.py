@@ -18,6 +18,7 @@ _LABELS = {"group-lasso": "group sparsity", "transformed-l1": "Tl1", "integrated
 _HIDDEN, _OUTPUT = "hidden.weight", "output.weight"
 _COLUMNS = (
     "regularizer",
+    "setting",
     "neurons removed",
     "paper",
     "zero connections (%)",
@@ -40,12 +41,14 @@ def interpretation_markdown(outcomes: Sequence[Outcome]) -> str:
 
 
 def interpretation_table(outcomes: Sequence[Outcome]) -> Table:
-    """Make the same table for a terminal."""
-    table = Table(*_COLUMNS, box=SIMPLE_HEAD, title="Last layers on DIGITS")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in _rows(outcomes):
-        table.add_row(*row)
+    """Make the same table for a terminal of 80 columns: without settings and single layers."""
+    title = "Last layers on DIGITS (published in brackets)"
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("regularizer", no_wrap=True)
+    for heading in ("neurons removed", "zero connections (%)", "accuracy (%)"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, _, removed, removed_there, zeros, zeros_there, _, _, accuracy, _ in _rows(outcomes):
+        table.add_row(label, f"{removed} ({removed_there.split()[0]})", f"{zeros} ({zeros_there})", accuracy)
     return table
 
 
@@ -61,12 +64,14 @@ def _rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
 
 
 def _row(key: str, outcomes: Sequence[Outcome]) -> list[str]:
-    published = INTERPRETATION[key]
+    published, config = INTERPRETATION[key], outcomes[0].job.config
+    setting = [("λ", config.strength), ("a", config.a), ("s", config.s)]
     layers = [{layer["name"]: layer for layer in outcome.result.measurement["layers"]} for outcome in outcomes]
     total = layers[0][_HIDDEN]["units"]
     removed = [total - outcome.result.small["units"][_HIDDEN] for outcome in outcomes]
     return [
         _LABELS[key],
+        ", ".join(f"{name} {value:g}" for name, value in setting if value is not None),
         f"{plus_minus(removed, 1)} of {total}",
         f"{published.neurons_removed} of 128",
         plus_minus([_zeros(found[_HIDDEN], found[_OUTPUT]) for found in layers]),

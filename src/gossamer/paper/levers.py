@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gossamer.paper.outcomes import Outcome, plus_minus
+from gossamer.training import SETTINGS
 
 __all__ = ["LEVERS", "levers_markdown"]
+
+_EPOCHS = int(SETTINGS["pendigits"]["epochs"])
 
 # What is changed in the configuration, by what a reader calls it.
 LEVERS: dict[str, Mapping[str, float | str | None]] = {
@@ -15,9 +18,9 @@ LEVERS: dict[str, Mapping[str, float | str | None]] = {
     "no warm-up of the strength": {"warm_up_fraction": 0.0},
     "one strength for all layers (exponent 0)": {"cost_exponent": 0.0},
     "strength by cost, exponent 1/2": {"cost_exponent": 0.5},
-    "no momentum": {"momentum": 0.0, "learning_rate": 0.2},
-    "half the epochs": {"epochs": 75},
-    "twice the epochs": {"epochs": 300},
+    "no momentum, a tenth of the effective rate": {"momentum": 0.0, "learning_rate": 0.2},
+    "half the epochs": {"epochs": _EPOCHS // 2},
+    "twice the epochs": {"epochs": 2 * _EPOCHS},
     "balance s = 0.1": {"s": 0.1},
     "balance s = 0.5": {"s": 0.5},
     "group norms scaled by the root of the group's size": {"regularizer": "integrated-tl1-by-size"},

@@ -36,6 +36,16 @@ class Outcome:
     result: RunResult
     history: tuple[EpochMetrics, ...]
 
+    @property
+    def small_params(self) -> float:
+        """Weights of the network without its dead units, zero or not, as part of the whole network."""
+        return float(self.result.small["weights"] / self.result.measurement["total"]["weights"])
+
+    @property
+    def small_flops(self) -> float:
+        """Multiply-adds of the same."""
+        return float(self.result.small["macs"] / self.result.measurement["total"]["macs"])
+
     def to_json(self) -> str:
         """Write it as one line."""
         content = {

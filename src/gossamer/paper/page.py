@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gossamer.training import write_atomically
+
 __all__ = ["fill_page", "filled"]
 
 _TABLE = re.compile(r"(<!-- (\S+\.md) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
@@ -26,4 +28,4 @@ def filled(page: str, results: Path) -> str:
 
 def fill_page(path: Path, results: Path) -> None:
     """Write the tables of a page anew."""
-    path.write_text(filled(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+    write_atomically(path, filled(path.read_text(encoding="utf-8"), results).encode())

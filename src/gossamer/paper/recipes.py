@@ -26,7 +26,7 @@ class Recipe:
     """
 
     name: str
-    changes: tuple[tuple[str, float], ...] = ()
+    changes: tuple[tuple[str, float | None], ...] = ()
     quick: bool = False
 
     def configuration(
@@ -50,8 +50,9 @@ class Recipe:
 
 OURS = Recipe("ours")
 
-# Algorithm 1 as it is printed: plain SGD, one strength for all layers from the first step to the last. Without momentum
-# a step is a tenth as long, so the learning rate is higher; it still falls along the cosine.
+# Algorithm 1 as it is printed: plain SGD, one strength for all layers from the first step to the last, nothing removed
+# on the way. Without momentum steps are ten times shorter or more, so the learning rate is higher; it still falls along
+# the cosine.
 PLAIN = Recipe(
     "plain",
     (
@@ -61,5 +62,6 @@ PLAIN = Recipe(
         ("hold_fraction", 0.0),
         ("cost_exponent", 0.0),
         ("vary", False),
+        ("compact_every", None),
     ),
 )

@@ -14,6 +14,8 @@ __all__ = ["REFERENCE_SETTINGS", "references_markdown"]
 # training images.
 REFERENCE_SETTINGS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {}
 
+_NETWORKS = {None: "LeNet-5-Caffe", "lenet-300-100": "LeNet-300-100"}
+
 
 def references_markdown(outcomes: Sequence[Outcome]) -> str:
     """Write a table of the published results and of ours, by the key of their jobs, mean ± deviation over the seeds.
@@ -46,19 +48,16 @@ def references_markdown(outcomes: Sequence[Outcome]) -> str:
 
 def _line(key: str, outcomes: Sequence[Outcome]) -> str:
     results = [outcome.result for outcome in outcomes]
-    totals = [result.measurement["total"] for result in results]
-    network = "LeNet-300-100" if outcomes[0].job.config.network else "LeNet-5-Caffe"
+    network = _NETWORKS[outcomes[0].job.config.network]
     units = ["-".join(map(str, list(result.small["units"].values())[:-1])) for result in results]
-    small = [100 * result.small["weights"] / total["weights"] for result, total in zip(results, totals, strict=True)]
-    macs = [100 * result.small["macs"] / total["macs"] for result, total in zip(results, totals, strict=True)]
     cells = [
         network,
         key,
         ", ".join(units),
         plus_minus([100 * (1 - result.accuracy) for result in results]),
         plus_minus([100 * result.params_kept for result in results], 3),
-        plus_minus(small, 3),
-        plus_minus(macs),
+        plus_minus([100 * outcome.small_params for outcome in outcomes], 3),
+        plus_minus([100 * outcome.small_flops for outcome in outcomes]),
         str(len(results)),
     ]
     return f"| {' | '.join(cells)} |"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gossamer.data import Dataset
 from gossamer.errors import GossamerError
 from gossamer.networks import build
 from gossamer.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
-from gossamer.paper.processes import Tell, in_processes
+from gossamer.sweeps import Tell, in_processes
 from gossamer.training import RunDirectory, TrainingConfig, assemble, images_of, open_run, train
 
 __all__ = ["LackingError", "Place", "fingerprint", "images_for", "lacking", "outcomes_of", "run_of", "train_job"]
@@ -49,9 +50,14 @@ def run_of(config: TrainingConfig, place: Place) -> RunDirectory:
 
 
 def fingerprint(config: TrainingConfig) -> str:
-    """A few letters that change with the configuration and with the sizes of its network."""
+    """A few letters that change with the configuration and with the sizes of its network.
+
+    Settings that have their defaults do not count, so that a new one leaves old results what they are.
+    """
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    counted = {field.name: values[field.name] for field in fields(config) if values[field.name] != field.default}
     sizes = [tuple(parameter.shape) for parameter in build(config.network or config.dataset).parameters()]
-    return hashlib.sha256(f"{config.to_json()} {sizes}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{json.dumps(counted, sort_keys=True)} {sizes}".encode()).hexdigest()[:12]
 
 
 def lacking(jobs: Sequence[Job], file: Path) -> list[Job]:
@@ -77,7 +83,7 @@ def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lamb
         return found
     for outcome in in_processes(partial(train_job, place), missing, place.workers, tell) if missing else ():
         known[outcome.job] = outcome
-        write_outcomes(file, known.values())
+        write_outcomes(file, {**_known(file), **known}.values())  # another process may have added to it
     return [known[job] for job in jobs]
 
 

@@ -43,7 +43,6 @@ STYLES = {
     "sgl": Style("SGL", "#3a87c8", "-.", "^", "..."),
     "cges": Style("CGES", "#006b4e", (0, (5, 1.5, 1, 1.5, 1, 1.5)), "v", "xxx"),
     "itl": Style("ITL", "#0b2545", "-", "o", ""),
-    "dense": Style("no penalty", "#000000", (0, (1, 3)), "P", "---"),
 }
 
 

@@ -43,7 +43,9 @@ RANKED = tuple(compared.key for compared in TABLE)
 class Row:
     """One method on one data set: means over its seeds, and the setting that all of them share.
 
-    Standard deviations are those of a sample (divided by n - 1), and 0 for one seed.
+    Standard deviations are those of a sample (divided by n - 1), and 0 for one seed. ``small_flops`` and
+    ``small_params`` are those of the network without its dead units, zeros among them included; its file has
+    ``small_bytes``, and leaves them out.
     """
 
     dataset: str
@@ -55,6 +57,9 @@ class Row:
     flops_kept_std: float
     params_kept: float
     params_kept_std: float
+    small_flops: float
+    small_params: float
+    small_bytes: float
     strength: float
     a: float | None
     s: float | None
@@ -159,6 +164,9 @@ def _row(dataset: str, method: str, outcomes: Sequence[Outcome]) -> Row:
         method,
         len(outcomes),
         **figures,
+        small_flops=fmean(outcome.small_flops for outcome in outcomes),
+        small_params=fmean(outcome.small_params for outcome in outcomes),
+        small_bytes=fmean(outcome.result.small["file_bytes"] for outcome in outcomes),
         strength=config.strength,
         a=config.a,
         s=config.s,

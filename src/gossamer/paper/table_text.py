@@ -61,7 +61,7 @@ class _Layout:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """Write ours beside the published, data set by data set, then the average ranks and the check of the floor."""
+    """Write ours beside the published, data set by data set, then what is left dense, average ranks and the floor."""
     note = (
         "Mean ± standard deviation over the seeds in percent (ours that of a sample, divided by n - 1; the paper does "
         "not say which), the best of ours in bold. Kept parameters and FLOP (multiply-adds) are those with a weight "
@@ -103,6 +103,7 @@ def _rich(section: _Section) -> Table:
 def _sections(rows: Sequence[Row], layout: _Layout) -> Iterator[_Section]:
     for dataset, group in by_dataset(rows):
         yield _results(dataset, group, layout)
+    yield from _small_section(rows)
     if ranks := average_ranks(rows):
         yield _rank_section(ranks, list(complete_groups(rows)), layout)
     if floor := floor_check(rows):
@@ -137,6 +138,30 @@ def _is_best(row: Row, rows: Sequence[Row], measure: Measure) -> bool:
     best = max if measure.more_is_better else min
     ranked = [other for other in rows if other.method in RANKED]
     return row in ranked and mean_of(row, measure) == best(mean_of(other, measure) for other in ranked)
+
+
+def _small_section(rows: Sequence[Row]) -> Iterator[_Section]:
+    """What is left when the dead units are gone: the other side of zeros that lie singly."""
+    complete = complete_groups(rows)
+    if complete:
+        headings = ["data set", "method", "weights (%)", "multiply-adds (%)", "file (kB)"]
+        lines = [
+            [
+                _label(dataset),
+                COMPARED[row.method].label,
+                _percent(row.small_params),
+                _percent(row.small_flops),
+                f"{row.small_bytes / 1000:.1f}",
+            ]
+            for dataset, group in complete.items()
+            for row in group.values()
+        ]
+        note = (
+            "Means over the seeds. Weights and multiply-adds of the network without its dead units, zeros among them "
+            "included, as part of the whole: what a library that knows no sparse layers computes. The file leaves "
+            "the zeros out."
+        )
+        yield _Section("Left by `shrink`", headings, lines, note)
 
 
 def _rank_section(ranks: Mapping[str, Mapping[str, float]], datasets: Sequence[str], layout: _Layout) -> _Section:
@@ -188,8 +213,10 @@ def _label(dataset: str) -> str:
 
 
 def _setting(row: Row) -> str:
-    parts = [("λ", row.strength or None), ("a", row.a), ("s", row.s), ("c", row.cost_exponent or None)]
-    return ", ".join(f"{name} {value:g}" for name, value in parts if value is not None) or "-"
+    if not row.strength:
+        return "-"
+    parts = [("λ", row.strength), ("a", row.a), ("s", row.s), ("c", row.cost_exponent or None)]
+    return ", ".join(f"{name} {value:g}" for name, value in parts if value is not None)
 
 
 def _mean_and_std(figures: Row | Published, measure: Measure) -> str:

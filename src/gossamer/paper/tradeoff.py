@@ -12,13 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from gossamer.errors import GossamerError
+from gossamer.paper.compared import DRAWN
 from gossamer.paper.published import DATASET_LABELS, MEASURES, Measure
 from gossamer.paper.style import STYLES, add_caption, new_figure, save, tidy
 
-__all__ = ["TradeoffPoint", "frontier", "tradeoff_figure"]
+__all__ = ["TRADEOFF_DATASETS", "TradeoffPoint", "frontier", "tradeoff_figure"]
 
-_DATASETS = ("mnist", "pendigits")
-_METHODS = ("l2", "l1", "sgl", "cges", "itl")
+TRADEOFF_DATASETS = ("mnist", "pendigits")
+_METHODS = tuple(compared.key for compared in DRAWN)
 _SIZES = tuple(measure for measure in MEASURES if not measure.more_is_better)
 # Errors beyond this multiple of the lowest are cut off: collapsed networks would press all others into one line.
 _WORST_ERROR = 5.0
@@ -32,7 +33,6 @@ class TradeoffPoint:
 
     dataset: str
     method: str
-    strength: float
     accuracy: float
     flops_kept: float
     params_kept: float
@@ -66,9 +66,9 @@ def tradeoff_figure(points: Sequence[TradeoffPoint], path: Path, measured_on: st
     for point in points:
         if point.method not in _METHODS:
             raise GossamerError(f"The trade-off compares {', '.join(_METHODS)}; received {point.method!r}.")
-    datasets = [name for name in _DATASETS if any(point.dataset == name for point in points)]
+    datasets = [name for name in TRADEOFF_DATASETS if any(point.dataset == name for point in points)]
     if not datasets:
-        raise GossamerError(f"The trade-off is drawn for {' and '.join(_DATASETS)}; no point is of either.")
+        raise GossamerError(f"The trade-off is drawn for {' and '.join(TRADEOFF_DATASETS)}; no point is of either.")
     with new_figure(10.5, 1.5 + 3.4 * len(datasets)) as figure:
         panels = figure.subplots(len(datasets), len(_SIZES), squeeze=False)
         for line, dataset in zip(panels, datasets, strict=True):

@@ -17,10 +17,9 @@ from pathlib import Path
 from gossamer.errors import GossamerError
 from gossamer.paper.compared import DENSE, Compared
 from gossamer.paper.outcomes import Job
-from gossamer.paper.processes import Tell
 from gossamer.paper.recipes import Recipe
 from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of, train_job
-from gossamer.sweeps import Bisection, NoValueError, Study, Trial, read_trials, run_studies, write_trials
+from gossamer.sweeps import Bisection, NoValueError, Study, Tell, Trial, read_trials, run_studies, write_trials
 from gossamer.training import DivergedError, TrainingConfig
 
 __all__ = ["Search", "Shape", "choose", "trials_left", "tune"]
@@ -111,7 +110,8 @@ def trials_left(searches: Sequence[Search], place: Place) -> int:
     left = 0
     for search in searches:
         done = [trial for trial in _kept(search.dataset, place) if trial.study == search.study.name]
-        left += search.trials - len(done) if search.study.next_points(done) else 0
+        most = min(search.trials, len(search.ladder).bit_length())  # halving n rungs takes log2(n + 1) trials at most
+        left += max(1, most - len(done)) if search.study.next_points(done) else 0
     return left
 
 
@@ -132,7 +132,8 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
 
     def keep(trial: Trial) -> None:
         kept[_point(trial)] = trial
-        write_trials(file, kept.values())
+        others = {_point(other): other for other in _kept(dataset, place)}  # another process may have added some
+        write_trials(file, {**others, **kept}.values())
         tell(f"{trial.study} {trial.parameters}: {trial.failure or trial.figures}")
 
     def trials_of(search: Search) -> list[Trial]:
@@ -149,7 +150,7 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
             for search, outcome in zip(lacking, dense, strict=True)
         ]
         storage = place.runs / f"studies-{dataset}.db"
-        for trial in run_studies(studies, storage, workers=place.workers, on_trial=keep):
+        for trial in run_studies(studies, storage, workers=place.workers, known=list(kept.values()), on_trial=keep):
             if _point(trial) not in kept:  # ended, but not kept, when the last call was killed
                 keep(trial)
     return {search: trials_of(search) for search in searches}

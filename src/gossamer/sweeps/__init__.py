@@ -1,5 +1,6 @@
 """Studies over grids of parameters: several processes, one storage file, stopped and continued at any moment."""
 
+from gossamer.sweeps.processes import Tell, in_processes
 from gossamer.sweeps.run import run_studies
 from gossamer.sweeps.storage import finished
 from gossamer.sweeps.study import Bisection, NoValueError, Objective, Study
@@ -10,8 +11,10 @@ __all__ = [
     "NoValueError",
     "Objective",
     "Study",
+    "Tell",
     "Trial",
     "finished",
+    "in_processes",
     "read_trials",
     "run_studies",
     "write_trials",

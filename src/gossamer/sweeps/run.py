@@ -7,16 +7,18 @@ handed out twice, and when anything is killed the storage at most names a trial 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.errors import GossamerError
+from gossamer.sweeps.attempt import Crash, Failure, Outcome, attempt
+from gossamer.sweeps.processes import Tell, work_off
 from gossamer.sweeps.storage import Record, open_storage, sole_writer
 from gossamer.sweeps.study import Objective, Study
 from gossamer.sweeps.trials import Trial
-from gossamer.sweeps.worker import Crash, Failure, Worker
 
 if TYPE_CHECKING:
     import optuna
@@ -29,9 +31,10 @@ def run_studies(
     storage: Path,
     *,
     workers: int,
+    known: Iterable[Trial] = (),
     on_trial: Callable[[Trial], None] | None = None,
 ) -> list[Trial]:
-    """Bring each study to its budget; trials already finished in ``storage`` count.
+    """Bring each study to its budget; trials already finished in ``storage``, or ``known``, count.
 
     It may be stopped at any moment, by Ctrl-C or by killing any of its processes, and goes on when called again: a
     point that was being tried is tried again, a finished one never. As always where processes are spawned, a script
@@ -41,6 +44,7 @@ def run_studies(
         studies: The studies, begun in this order, each with what it minimises.
         storage: The SQLite file; created with its folder where it is missing.
         workers: The most processes that try points at the same time, each with one thread.
+        known: Finished trials, of any studies; written into the storage where it does not have them.
         on_trial: Called in this process with each trial that finishes now.
 
     Returns:
@@ -52,66 +56,54 @@ def run_studies(
             ``NoValueError``, or a worker was killed.
     """
     _check(studies, storage, workers)
-    objectives = _pickled([objective for _, objective in studies])
+    objectives = [objective for _, objective in studies]
+    _require_pickles(objectives)
     with sole_writer(storage), open_storage(storage) as opened:
         records = [Record(opened, study) for study, _ in studies]
+        for trial in known:
+            for record in records:
+                if record.plan.name == trial.study:
+                    record.remember(trial)
         sweep = _Sweep(records, on_trial)
         sweep.run(objectives, workers)
         return [trial for record in records for trial in record.finished()]
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A point that is to be tried, on the objective with this index."""
+
+    number: int
+    objective: int
+    point: dict[str, float]
+
+
 class _Sweep:
-    """Which worker tries which point, and which workers wait for one."""
+    """Which points are being tried, and what is written down of those that were."""
 
     def __init__(self, records: Sequence[Record], on_trial: Callable[[Trial], None] | None) -> None:
         self._records = records
         self._on_trial = on_trial
-        self._busy: dict[Connection, tuple[Worker, int, optuna.Trial]] = {}
-        self._idle: list[Worker] = []
+        self._begun = count()
+        self._trying: dict[int, tuple[int, optuna.Trial]] = {}
 
-    def run(self, objectives: bytes, workers: int) -> None:
-        crew: list[Worker] = []
-        try:
-            while True:
-                while (task := self._next()) and (self._idle or len(crew) < workers):
-                    if not self._idle:
-                        crew.append(Worker(objectives))
-                        crew[-1].start()
-                        self._idle.append(crew[-1])
-                    self._hand_out(self._idle.pop(), *task)
-                if not self._busy:
-                    break
-                ready = wait(list(self._busy))
-                for connection in [connection for connection in self._busy if connection in ready]:
-                    self._take_back(connection)
-            for worker in crew:
-                worker.dismiss()
-        except BaseException:  # Ctrl-C among them
-            for worker in crew:
-                worker.kill()
-            raise
-        finally:
-            for worker in crew:
-                worker.join()
+    def run(self, objectives: Sequence[Objective], workers: int) -> None:
+        for task, outcome in work_off(_Trying(objectives), self._next, workers):
+            self._write_down(*self._trying.pop(task.number), outcome)
 
-    def _next(self) -> tuple[int, dict[str, float]] | None:
+    def _next(self) -> _Task | None:
         """A point that nobody tries, of the first study that has one."""
         for index, record in enumerate(self._records):
-            tried = [trial.params for _, where, trial in self._busy.values() if where == index]
+            tried = [trial.params for where, trial in self._trying.values() if where == index]
             for point in record.next_points():
                 if point not in tried:
-                    return index, point
+                    task = _Task(next(self._begun), index, point)
+                    self._trying[task.number] = (index, record.begin(point))
+                    return task
         return None
 
-    def _hand_out(self, worker: Worker, index: int, point: dict[str, float]) -> None:
-        trial = self._records[index].begin(point)
-        self._busy[worker.connection] = (worker, index, trial)
-        worker.send(index, point)
-
-    def _take_back(self, connection: Connection) -> None:
-        worker, index, trial = self._busy.pop(connection)
+    def _write_down(self, index: int, trial: optuna.Trial, outcome: Outcome) -> None:
         record = self._records[index]
-        outcome = worker.receive()
         if isinstance(outcome, Crash):
             raise GossamerError(
                 f"The objective of study {record.plan.name!r} raised at {trial.params}. "
@@ -121,9 +113,18 @@ class _Sweep:
             finished = record.fail(trial, outcome.reason, outcome.seconds)
         else:
             finished = record.complete(trial, outcome.value, outcome.figures, outcome.seconds)
-        self._idle.append(worker)
         if self._on_trial is not None:
             self._on_trial(finished)
+
+
+@dataclass(frozen=True)
+class _Trying:
+    """What a worker does with a task."""
+
+    objectives: Sequence[Objective]
+
+    def __call__(self, task: _Task, tell: Tell) -> Outcome:
+        return attempt(self.objectives[task.objective], task.point)
 
 
 def _check(studies: Sequence[tuple[Study, Objective]], storage: Path, workers: int) -> None:
@@ -136,9 +137,9 @@ def _check(studies: Sequence[tuple[Study, Objective]], storage: Path, workers: i
         raise GossamerError(f"`storage` must be a file; received {str(storage)!r}, which is a folder.")
 
 
-def _pickled(objectives: Sequence[Objective]) -> bytes:
+def _require_pickles(objectives: Sequence[Objective]) -> None:
     try:
-        return pickle.dumps(objectives)
+        pickle.dumps(objectives)
     except Exception as error:  # pickle raises whatever the object does
         raise GossamerError(
             f"`studies` must have objectives that can be pickled, such as functions of a module; received one that "

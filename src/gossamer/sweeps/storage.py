@@ -123,6 +123,26 @@ class Record:
         """The points that are still to be tried, those included that are being tried."""
         return self.plan.next_points(self.finished())
 
+    def remember(self, trial: Trial) -> None:
+        """Write down a finished trial that another storage had, unless its point is here already."""
+        from optuna.trial import TrialState, create_trial
+
+        if _key(trial.parameters) in {_key(known.parameters) for known in self.finished()}:
+            return
+        ended = trial.failure is None
+        self._study.add_trial(
+            create_trial(
+                state=TrialState.COMPLETE if ended else TrialState.FAIL,
+                value=trial.value if ended else None,
+                params=trial.parameters,
+                distributions=self._distributions,
+                user_attrs={
+                    "seconds": trial.seconds,
+                    **({"figures": trial.figures} if ended else {"failure": trial.failure}),
+                },
+            )
+        )
+
     def begin(self, point: dict[str, float]) -> optuna.Trial:
         """Write down that a point is being tried."""
         self._study.enqueue_trial(point)

@@ -20,7 +20,7 @@ _COMMON: dict[str, float] = {
 # on large images get shorter as units leave.
 _LONG_PHASES: dict[str, float] = {"warm_up_fraction": 0.86, "hold_fraction": 0.5, "compact_every": 2}
 
-# Whatever the regularizer. Chosen on parts of the training images (experiments/digits, experiments/tuning).
+# Whatever the regularizer. How they were chosen is told in experiments/digits and experiments/tuning.
 SETTINGS: dict[str, dict[str, float]] = {
     "digits": {
         "epochs": 100,

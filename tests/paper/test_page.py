@@ -11,7 +11,7 @@ from gossamer.measurement import measure
 from gossamer.networks import build, example_of
 from gossamer.paper import filled
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 
 
