@@ -9,7 +9,7 @@ from gossamer.errors import GossamerError
 from gossamer.paper.compared import L1
 from gossamer.paper.outcomes import Job, plus_minus, read_outcomes, write_outcomes
 from gossamer.paper.recipes import OURS
-from gossamer.paper.runner import Place, fingerprint, outcomes_of, run_of, train_job
+from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of, run_of, train_job
 from gossamer.training import TrainingConfig
 
 QUICK = replace(OURS, quick=True)
@@ -33,6 +33,10 @@ def test_jobs_are_trained_in_processes_once_and_kept(place: Place) -> None:
     told.clear()
     assert outcomes_of(JOBS[::-1], file, place, told.append) == outcomes[::-1]
     assert told == []
+
+    third = Job("l1", replace(JOBS[0].config, seed=2))
+    with pytest.raises(LackingError, match="lacks 1 of 3 trainings. Make them by `--train`"):
+        outcomes_of([*JOBS, third], file, replace(place, may_train=False))
 
 
 def test_a_worker_gives_what_the_training_here_gives(place: Place) -> None:

@@ -110,9 +110,8 @@ class Report:
 
 
 def _trained(request: Request, jobs: Sequence[Job], file: Path) -> list[Outcome]:
-    if not request.place.may_train:
-        return outcomes_of(jobs, file, request.place, request.watcher.say)
-    request.watcher.begin("training", sum(job.config.epochs for job in lacking(jobs, file)))
+    if request.place.may_train:
+        request.watcher.begin("training", sum(job.config.epochs for job in lacking(jobs, file)))
     return outcomes_of(jobs, file, request.place, request.watcher.advance)
 
 
@@ -136,7 +135,7 @@ def _chosen(
 def _compared(request: Request, recipe: Recipe, datasets: Sequence[str], folder: Path) -> list[Outcome]:
     """The four methods with their tuned settings, on all seeds, and the first without a penalty.
 
-    Where nothing may be trained, the data sets that result files are there for.
+    Where nothing may be trained, the data sets that the result files have all of.
     """
     recipe = replace(recipe, quick=request.quick)
     outcomes, errors = [], []

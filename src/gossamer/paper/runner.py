@@ -69,18 +69,12 @@ def lacking(jobs: Sequence[Job], file: Path) -> list[Job]:
 def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lambda text: None) -> list[Outcome]:
     """Train the jobs that ``file`` does not have and write it anew after each; return the outcomes in order.
 
-    Where nothing may be trained, return those that it has.
-
     Raises:
-        LackingError: When there is none.
+        LackingError: When it does not have them all, and nothing may be trained.
     """
     known, missing = _known(file), lacking(jobs, file)
     if missing and not place.may_train:
-        found = [known[job] for job in jobs if job in known]
-        if not found:
-            raise LackingError(f"{file} has none of the {len(missing)} trainings. Make them by `--train`.")
-        tell(f"{file} lacks {len(missing)} of {len(jobs)} trainings; `--train` makes them")
-        return found
+        raise LackingError(f"{file} lacks {len(missing)} of {len(jobs)} trainings. Make them by `--train`.")
     for outcome in in_processes(partial(train_job, place), missing, place.workers, tell) if missing else ():
         known[outcome.job] = outcome
         write_outcomes(file, {**_known(file), **known}.values())  # another process may have added to it
