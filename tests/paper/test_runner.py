@@ -35,7 +35,7 @@ def test_jobs_are_trained_in_processes_once_and_kept(place: Place) -> None:
     assert told == []
 
     third = Job("l1", replace(JOBS[0].config, seed=2))
-    with pytest.raises(LackingError, match="lacks 1 of 3 trainings. Make them by `--train`"):
+    with pytest.raises(LackingError, match=r"lacks 1 of 3 trainings\. Make them by `--train`"):
         outcomes_of([*JOBS, third], file, replace(place, may_train=False))
 
 
