@@ -38,16 +38,17 @@ SETTINGS: dict[str, dict[str, float]] = {
     "cifar-10": {**_COMMON, **_LONG_PHASES, "epochs": 12, "hold_fraction": 0.42},
 }
 
-# Strength and shape, where they are not the regularizer's own: what experiments/tuning found; for integrated Tl1 on
-# CIFAR-10 from first trials on validation images.
+# Strength and shape, where they are not the regularizer's own: what experiments/tuning found.
 _TUNED: dict[tuple[str, str], dict[str, float]] = {
     ("mnist", "integrated-tl1"): {"strength": 2.32e-4, "a": 0.02, "s": 0.3},
     ("mnist", "l1"): {"strength": 5e-4},
+    ("fashion-mnist", "integrated-tl1"): {"strength": 1.58e-4, "a": 0.02, "s": 0.3},
+    ("fashion-mnist", "l1"): {"strength": 3.41e-4},
     ("pendigits", "integrated-tl1"): {"strength": 1.08e-3, "a": 0.1, "s": 0.3},
     ("pendigits", "l1"): {"strength": 1.58e-3},
     ("sdd", "integrated-tl1"): {"strength": 1.08e-3, "a": 0.1, "s": 0.3},
     ("sdd", "l1"): {"strength": 1.58e-3},
-    ("cifar-10", "integrated-tl1"): {"strength": 2e-4, "a": 0.1, "s": 0.3},
+    ("cifar-10", "integrated-tl1"): {"strength": 1.92e-4, "a": 0.1, "s": 0.3},
     ("cifar-10", "l1"): {"strength": 5e-4},
 }
 
