@@ -8,8 +8,6 @@ import pytest
 
 from gossamer.data import find, roots, source
 from gossamer.paper import EXPERIMENTS, Place, Request
-from gossamer.paper.references import REFERENCE_SETTINGS
-from gossamer.paper.runner import LackingError
 
 NEEDS = {
     "table": ("pendigits",),
@@ -53,10 +51,6 @@ def is_here(dataset: str) -> bool:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_quick_version_works_and_a_second_time_makes_nothing_again(name: str, place: Place) -> None:
-    if name == "references" and not REFERENCE_SETTINGS:
-        with pytest.raises(LackingError, match="No settings are chosen yet"):
-            EXPERIMENTS[name].run(Request(place, Seen(), quick=True))
-        return
     if missing := [dataset for dataset in NEEDS.get(name, ()) if not is_here(dataset)]:
         pytest.skip(f"needs the files of {missing[0]}: set GOSSAMER_DATA")
     seen = Seen()

@@ -26,7 +26,7 @@ from gossamer.paper.levers import LEVERS, levers_markdown
 from gossamer.paper.outcomes import Job, Outcome
 from gossamer.paper.published import DATASETS
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
-from gossamer.paper.references import REFERENCE_SETTINGS, references_markdown
+from gossamer.paper.references import reference_searches, references_markdown
 from gossamer.paper.runner import LackingError, Place, lacking, outcomes_of, run_of, train_job
 from gossamer.paper.searches import PLAIN_DATASETS, search_at, searches
 from gossamer.paper.table import rows, to_json
@@ -41,7 +41,7 @@ __all__ = ["EXPERIMENTS", "SEEDS", "Experiment", "Report", "Request", "Watcher"]
 
 SEEDS = (0, 1, 2)
 
-# The strengths of the trade-off, as parts of the chosen one; l2, which zeroes nothing, has one strength to start from.
+# The strengths of the trade-off, as parts of the chosen one; l2, which zeroes nothing, has one alone.
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 _L2 = {"strength": 1e-4}
 
@@ -196,8 +196,8 @@ def tradeoff(request: Request) -> Report:
         chosen = {L2: _L2, **_chosen(request, recipe, dataset, TABLE)}
         jobs = [
             Job(compared.key, recipe.configuration(dataset, compared, {**parameters, "strength": strength}))
-            for factor in ((1.0,) if request.quick else _FACTORS)
             for compared, parameters in chosen.items()
+            for factor in ((1.0,) if request.quick or compared == L2 else _FACTORS)
             for strength in [factor * parameters["strength"]]
         ]
         outcomes += _trained(request, jobs, folder / f"{dataset}.jsonl")
@@ -295,12 +295,11 @@ def levers(request: Request) -> Report:
 
 def references(request: Request) -> Report:
     """LeNet-5 and LeNet-300-100 on MNIST beside results of others that are stronger than the paper's."""
-    recipe = replace(OURS, quick=request.quick)
-    if not REFERENCE_SETTINGS:
-        raise LackingError("No settings are chosen yet to set beside these references.")
+    tried = reference_searches(request.quick)
+    trials = _tuned(request, list(tried.values()))
     jobs = [
-        Job(name, recipe.configuration("mnist", ITL, parameters, seed, **others))
-        for name, (parameters, others) in REFERENCE_SETTINGS.items()
+        Job(name, one.recipe.configuration(one.dataset, one.compared, choose({one: trials[one]}), seed))
+        for name, one in tried.items()
         for seed in request.seeds
     ]
     folder = request.folder("references")

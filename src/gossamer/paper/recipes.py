@@ -26,7 +26,7 @@ class Recipe:
     """
 
     name: str
-    changes: tuple[tuple[str, float | None], ...] = ()
+    changes: tuple[tuple[str, float | str | None], ...] = ()
     quick: bool = False
 
     def configuration(

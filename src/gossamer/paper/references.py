@@ -3,18 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
+from gossamer.paper.compared import GROUP_TL1, ITL
 from gossamer.paper.outcomes import Outcome, plus_minus
 from gossamer.paper.published import REFERENCES
+from gossamer.paper.recipes import OURS, Recipe
+from gossamer.paper.searches import ladder
+from gossamer.paper.tuning import Search
 
-__all__ = ["REFERENCE_SETTINGS", "references_markdown"]
+__all__ = ["reference_searches", "references_markdown"]
 
-# Strength and shape of integrated Tl1, and what else differs from the recipe for MNIST; chosen on a tenth of the
-# training images.
-REFERENCE_SETTINGS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {}
+# Whole units: a short first phase decides which, a long second one, cheap because the others are gone, trains them.
+_UNITS = Recipe(
+    "units",
+    (
+        ("epochs", 60),
+        ("hold_fraction", 0.8),
+        ("warm_up_fraction", 0.5),
+        ("hold_learning_rate", 0.05),
+        ("cost_exponent", 0.1),
+        ("compact_every", 1),
+    ),
+)
+# Single weights: one strength for all layers, as their number alone counts, and more time for both phases.
+_WEIGHTS = Recipe("weights", (("epochs", 40), ("hold_fraction", 0.6), ("cost_exponent", 0.0)))
+_PERCEPTRON = Recipe("perceptron", (("network", "lenet-300-100"), ("epochs", 40), ("hold_fraction", 0.5)))
 
 _NETWORKS = {None: "LeNet-5-Caffe", "lenet-300-100": "LeNet-300-100"}
+
+
+def reference_searches(quick: bool = False) -> dict[str, Search]:
+    """What stands beside the references, by its name there; chosen by the rule of the paper's table."""
+    searches = {
+        "whole units, Tl1 of group norms": Search(
+            "mnist", GROUP_TL1, _UNITS, ladder(1e-3, 1, 15), 4, 0.003, 0.1, (("a", 1.0),), against=OURS
+        ),
+        "single weights, integrated Tl1": Search(
+            "mnist", ITL, _WEIGHTS, ladder(1e-4, 1, 15), 4, 0.001, 0.1, (("a", 0.01), ("s", 0.1)), against=OURS
+        ),
+        "single weights of the perceptron, integrated Tl1": Search(
+            "mnist", ITL, _PERCEPTRON, ladder(1e-4, 1, 15), 4, 0.003, 0.1, (("a", 0.02), ("s", 0.5))
+        ),
+    }
+    if not quick:
+        return searches
+    return {
+        name: replace(one, recipe=replace(one.recipe, quick=True), against=None, trials=2)
+        for name, one in searches.items()
+    }
 
 
 def references_markdown(outcomes: Sequence[Outcome]) -> str:

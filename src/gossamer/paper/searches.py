@@ -11,7 +11,7 @@ from gossamer.paper.compared import CGES, GROUP, ITL, L1, SGL, TL1, Compared
 from gossamer.paper.recipes import PLAIN, Recipe
 from gossamer.paper.tuning import Search, Shape
 
-__all__ = ["PLAIN_DATASETS", "search_at", "searches"]
+__all__ = ["PLAIN_DATASETS", "ladder", "search_at", "searches"]
 
 # Those that the paper's plain recipe is shown on, too.
 PLAIN_DATASETS = ("mnist", "pendigits")
@@ -27,19 +27,19 @@ _DROP = {"digits": 0.01, "mnist": 0.003, "fashion-mnist": 0.01, "sdd": 0.003, "p
 _VALIDATION = {"digits": 0.2, "mnist": 0.1, "fashion-mnist": 0.1, "sdd": 0.1, "pendigits": 0.2, "cifar-10": 0.1}
 
 
-def _ladder(lowest: float, decades: int, rungs: int) -> tuple[float, ...]:
+def ladder(lowest: float, decades: int, rungs: int) -> tuple[float, ...]:
     """Strengths from ``lowest`` over some decades, evenly on a scale of logarithms, in three digits."""
     return tuple(float(f"{lowest * 10 ** (decades * rung / (rungs - 1)):.3g}") for rung in range(rungs))
 
 
 # The strengths of each method, and the shapes that these are tried for.
 _LADDERS: dict[Compared, tuple[float, ...]] = {
-    L1: _ladder(5e-5, 2, 25),
-    SGL: _ladder(2e-5, 2, 25),
-    CGES: _ladder(1e-4, 2, 25),
-    ITL: _ladder(5e-5, 2, 25),
-    GROUP: _ladder(1e-5, 2, 25),
-    TL1: _ladder(5e-5, 2, 25),
+    L1: ladder(5e-5, 2, 25),
+    SGL: ladder(2e-5, 2, 25),
+    CGES: ladder(1e-4, 2, 25),
+    ITL: ladder(5e-5, 2, 25),
+    GROUP: ladder(1e-5, 2, 25),
+    TL1: ladder(5e-5, 2, 25),
 }
 _SHAPES: dict[Compared, tuple[Shape, ...]] = {
     ITL: ((("a", 0.1), ("s", 0.3)), (("a", 0.02), ("s", 0.3))),
@@ -50,19 +50,19 @@ _SHAPES: dict[Compared, tuple[Shape, ...]] = {
 _MIDDLE = slice(5, 20)
 
 # The smaller a, the harder a strength presses on small weights: one ladder that holds for all.
-_ANY_A = _ladder(1e-6, 4, 33)
+_ANY_A = ladder(1e-6, 4, 33)
 
 
 def searches(dataset: str, compared: Compared, recipe: Recipe) -> list[Search]:
     """The searches of a method on a data set, one for each shape."""
-    ladder, shapes = _LADDERS[compared], _SHAPES.get(compared, ((),))
+    rungs, shapes = _LADDERS[compared], _SHAPES.get(compared, ((),))
     if dataset == "cifar-10":
-        return [_search(dataset, compared, recipe, ladder[_MIDDLE], shapes[0], _TRIALS_FEW)]
+        return [_search(dataset, compared, recipe, rungs[_MIDDLE], shapes[0], _TRIALS_FEW)]
     if len(shapes) > 1:  # half the trials for each, so half the rungs
-        ladder = ladder[::2]
+        rungs = rungs[::2]
     if recipe.name == PLAIN.name:
-        return [_search(dataset, compared, recipe, ladder, shapes[0], _TRIALS_FEW)]
-    return [_search(dataset, compared, recipe, ladder, shape, _TRIALS // len(shapes)) for shape in shapes]
+        return [_search(dataset, compared, recipe, rungs, shapes[0], _TRIALS_FEW)]
+    return [_search(dataset, compared, recipe, rungs, shape, _TRIALS // len(shapes)) for shape in shapes]
 
 
 def search_at(a: float, recipe: Recipe) -> Search:
@@ -71,13 +71,13 @@ def search_at(a: float, recipe: Recipe) -> Search:
 
 
 def _search(
-    dataset: str, compared: Compared, recipe: Recipe, ladder: tuple[float, ...], shape: Shape, trials: int
+    dataset: str, compared: Compared, recipe: Recipe, rungs: tuple[float, ...], shape: Shape, trials: int
 ) -> Search:
     return Search(
         dataset,
         compared,
         recipe,
-        ladder,
+        rungs,
         trials=2 if recipe.quick else trials,
         drop=_DROP[dataset],
         validation=_VALIDATION[dataset],

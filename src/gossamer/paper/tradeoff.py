@@ -81,7 +81,7 @@ def tradeoff_figure(points: Sequence[TradeoffPoint], path: Path, measured_on: st
             figure,
             "Each point is a training with its own setting; a line joins those of a method that no other of "
             "that method matches in both accuracy and size; those left out are hollow. Trainings with more than five "
-            "times the lowest error lie below the axes; their number is given. l2 zeroes nothing: its points lie at "
+            "times the lowest error lie below the axes; their number is given. l2 zeroes nothing: its point lies at "
             "100 %. SGL: sparse group lasso; CGES: combined group and exclusive sparsity; ITL: integrated transformed "
             "l1.",
         )

@@ -41,6 +41,7 @@ class Search:
         drop: Accuracy that may be lost on the validation images, as a fraction.
         validation: Part of the training images that these are.
         shape: Parameters besides the strength.
+        against: The training without a penalty, where it is another than this one's.
     """
 
     dataset: str
@@ -51,6 +52,7 @@ class Search:
     drop: float
     validation: float
     shape: Shape = ()
+    against: Recipe | None = None
 
     @property
     def study(self) -> Study:
@@ -64,7 +66,8 @@ class Search:
     @property
     def dense(self) -> Job:
         """The training without a penalty on the same images."""
-        config = self.recipe.configuration(self.dataset, DENSE, {}, validation_fraction=self.validation)
+        recipe = self.against or self.recipe
+        config = recipe.configuration(self.dataset, DENSE, {}, validation_fraction=self.validation)
         return Job(DENSE.key, config)
 
     def configuration(self, parameters: Mapping[str, float]) -> TrainingConfig:
