@@ -152,6 +152,26 @@ def test_accuracy_does_not_depend_on_the_batches_and_leaves_the_mode(
     assert accuracy(nn.Identity(), torch.eye(4), torch.tensor([0, 1, 2, 0])) == 0.75
 
 
+def test_what_is_left_of_the_network_learns_again_and_a_resumed_run_is_the_same_bit_by_bit(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path, small_network: Callable[[], nn.Module]
+) -> None:
+    config = replace(config, strength=0.1, regrow=True)
+    metrics = list(start(tmp_path / "whole", config))
+    whole = RunDirectory(tmp_path / "whole")
+    hidden = load(whole.weights, small_network()).hidden.weight
+    assert hidden.shape[0] < 12
+    assert bool((hidden != 0).all())
+    last = [one for one in metrics if one.phase == "sparsify"][-1]
+    first = next(one for one in metrics if one.phase == "hold")
+    assert last.units_alive["hidden.weight"] == first.units_alive["hidden.weight"]
+    assert last.params_kept < first.params_kept
+
+    for epochs in (6, 8):  # before and within the second phase
+        list(islice(start(tmp_path / f"stopped-{epochs}", config), epochs))
+        list(start(tmp_path / f"stopped-{epochs}", config, resume=True))
+        assert RunDirectory(tmp_path / f"stopped-{epochs}").weights.read_bytes() == whole.weights.read_bytes()
+
+
 def test_dead_units_leave_during_training_and_a_resumed_run_is_the_same_bit_by_bit(
     start: StartTraining, config: TrainingConfig, tmp_path: Path, small_network: Callable[[], nn.Module]
 ) -> None:

@@ -46,6 +46,8 @@ class TrainingConfig:
         warm_up_fraction: Part of the first phase over which the strength rises linearly to its full value.
         hold_fraction: Part of the epochs that is the second phase.
         compact_every: When given, dead units leave the network after every so many epochs.
+        regrow: Whether dead units leave for good when the second phase begins, and the zeros among the weights that
+            are left learn again: for networks that will run where zeros are computed like other weights.
     """
 
     dataset: str
@@ -68,6 +70,7 @@ class TrainingConfig:
     warm_up_fraction: float = 0.2
     hold_fraction: float = 0.3
     compact_every: int | None = None
+    regrow: bool = False
 
     def __post_init__(self) -> None:
         _require(_is_text(self.dataset), "dataset", self.dataset, "must be a name")
@@ -93,7 +96,8 @@ class TrainingConfig:
             "must be a whole number from 0 to 2^32 - 1",
         )
         _require(_is_count(self.batch_size, 1), "batch_size", self.batch_size, "must be a whole number, at least 1")
-        _require(isinstance(self.vary, bool), "vary", self.vary, "must be true or false")
+        for name in ("vary", "regrow"):
+            _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "must be true or false")
         for name in ("compact_every", "images"):
             value = getattr(self, name)
             _require(value is None or _is_count(value, 1), name, value, "must be a whole number, at least 1")

@@ -69,7 +69,13 @@ def train(
         started = time.perf_counter()
         if progress.phase == "hold" and proximal is not None and not proximal.held:
             zero_dead_biases(model, dataset.example, optimizer=optimizer)
-            proximal.hold()
+            if config.regrow:
+                shrink_(model, dataset.example, optimizer=optimizer)
+                _lay_out(model)
+                proximal.remove()
+                proximal = None
+            else:
+                proximal.hold()
         loss, train_accuracy = train_epoch(model, dataset, optimizer, config, progress)
         penalty = 0.0 if regularizer is None else regularizer.strength * regularizer.value().item()
         _require_finite(loss + penalty, progress.epoch + 1)
