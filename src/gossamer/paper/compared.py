@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "CGES",
-    "COMPARED",
-    "DENSE",
-    "DRAWN",
-    "GROUP",
-    "GROUP_TL1",
-    "ITL",
-    "L1",
-    "L2",
-    "SGL",
-    "TABLE",
-    "TL1",
-    "Compared",
-]
+__all__ = ["CGES", "COMPARED", "DENSE", "DRAWN", "GROUP", "ITL", "L1", "L2", "SGL", "TABLE", "TL1", "Compared"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +28,6 @@ CGES = Compared("cges", "CGES", "combined-group-exclusive")
 ITL = Compared("itl", "integrated Tl1", "integrated-tl1")
 GROUP = Compared("group", "group sparsity", "group-lasso")
 TL1 = Compared("tl1", "Tl1", "transformed-l1")
-GROUP_TL1 = Compared("group-tl1", "Tl1 of group norms", "group-transformed-l1")
 L2 = Compared("l2", "l2", "l2")
 DENSE = Compared("dense", "no penalty", "none")
 

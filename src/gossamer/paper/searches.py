@@ -27,7 +27,7 @@ _DROP = {"digits": 0.01, "mnist": 0.003, "fashion-mnist": 0.01, "sdd": 0.003, "p
 _VALIDATION = {"digits": 0.2, "mnist": 0.1, "fashion-mnist": 0.1, "sdd": 0.1, "pendigits": 0.2, "cifar-10": 0.1}
 
 
-def ladder(lowest: float, decades: int, rungs: int) -> tuple[float, ...]:
+def ladder(lowest: float, decades: float, rungs: int) -> tuple[float, ...]:
     """Strengths from ``lowest`` over some decades, evenly on a scale of logarithms, in three digits."""
     return tuple(float(f"{lowest * 10 ** (decades * rung / (rungs - 1)):.3g}") for rung in range(rungs))
 
