@@ -5,6 +5,10 @@ import re
 from pathlib import Path
 from statistics import mean, stdev
 
+from gossamer.paper.outcomes import read_outcomes
+from gossamer.paper.published import DATASET_LABELS, DATASETS
+from gossamer.paper.table import floor_check, rows
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -22,6 +26,22 @@ def test_the_table_of_the_demo_is_that_of_the_results():
             f"| {100 * small:.1f} % |"
         )
         assert row in README, row
+
+
+def test_the_table_of_the_paper_is_that_of_the_results():
+    outcomes = [one for dataset in DATASETS for one in read_outcomes(ROOT / f"experiments/table/{dataset}.jsonl")]
+    floor = floor_check(rows(outcomes))
+    assert floor is not None
+    assert [line.dataset for line in floor.lines] == list(DATASETS)
+    for line in floor.lines:
+        pairs = (
+            (line.accuracy, line.accuracy_floor),
+            (line.flops_kept, line.flops_ceiling),
+            (line.params_kept, line.params_ceiling),
+        )
+        cells = [f"{100 * ours:.{2 if ours >= 0.01 else 3}f} ({100 * theirs:.2f})" for ours, theirs in pairs]
+        row = " | ".join([DATASET_LABELS[line.dataset], *cells])
+        assert f"| {row} |" in README, row
 
 
 def test_links_lead_somewhere():
