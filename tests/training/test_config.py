@@ -54,6 +54,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ("momentum", 1.0),
         ("warm_up_fraction", -0.1),
         ("hold_fraction", 1.0),
+        ("regrow", 1),
     ],
 )
 def test_bad_values_are_named_with_what_was_received(name: str, value: Any) -> None:
@@ -81,3 +82,9 @@ def test_differences_name_both_values() -> None:
 def test_what_is_not_a_configuration_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(GossamerError, match=complaint):
         TrainingConfig.from_json(text)
+
+
+def test_a_run_from_before_a_setting_has_its_default() -> None:
+    values = json.loads(replace(DIGITS, seed=3).to_json())
+    del values["regrow"]
+    assert TrainingConfig.from_json(json.dumps(values)) == replace(DIGITS, seed=3)

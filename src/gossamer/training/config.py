@@ -14,6 +14,9 @@ __all__ = ["TrainingConfig"]
 # Stands in every configuration file, so that a file of some other program is never taken for one of ours.
 _FORMAT = "gossamer-run-1"
 
+# Settings that came later: a run from before them has their defaults.
+_LATER = {"regrow"}
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -146,7 +149,7 @@ class TrainingConfig:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise GossamerError(f"Not the configuration of a run: unknown {', '.join(unknown)}.")
-        if missing := sorted(known - set(values)):
+        if missing := sorted(known - _LATER - set(values)):
             raise GossamerError(f"Not the configuration of a run: without {', '.join(missing)}.")
         return cls(**values)
 
