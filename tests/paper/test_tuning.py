@@ -66,7 +66,8 @@ def test_nothing_can_be_chosen_where_every_trial_failed() -> None:
 def test_another_recipe_drop_ladder_or_budget_is_another_study() -> None:
     others = [replace(SEARCH, recipe=replace(QUICK, changes=(("momentum", 0.5),))), replace(SEARCH, drop=0.1)]
     others += [replace(SEARCH, ladder=(*SEARCH.ladder, 1.0)), replace(SEARCH, trials=SEARCH.trials - 1)]
-    assert len({SEARCH.study.name, *(other.study.name for other in others)}) == 5
+    others += [replace(SEARCH, aim=0.9)]
+    assert len({SEARCH.study.name, *(other.study.name for other in others)}) == 6
 
 
 def test_trials_that_are_kept_are_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,27 +8,26 @@ from dataclasses import replace
 from gossamer.paper.compared import ITL
 from gossamer.paper.outcomes import Outcome, plus_minus
 from gossamer.paper.published import REFERENCES
-from gossamer.paper.recipes import OURS, Recipe
+from gossamer.paper.recipes import Recipe
 from gossamer.paper.searches import ladder
 from gossamer.paper.tuning import Search
 
 __all__ = ["reference_searches", "references_markdown"]
 
-# Whole units: a short first phase decides which, then all weights of the small network learn, for long, because it is
-# cheap. Both phases of the table's recipe are longer for single weights; one strength for all layers, as the number of
-# weights alone counts.
+# A short first phase decides which units stay; then all weights of the small network learn, for long, which is cheap.
 _UNITS = Recipe(
     "units",
     (
-        ("epochs", 60),
-        ("hold_fraction", 0.8),
+        ("epochs", 80),
+        ("hold_fraction", 0.85),
         ("warm_up_fraction", 0.5),
         ("hold_learning_rate", 0.05),
-        ("cost_exponent", 0.12),
+        ("cost_exponent", 0.08),
         ("compact_every", 1),
         ("regrow", True),
     ),
 )
+# One strength for all layers: the number of weights alone counts.
 _WEIGHTS = Recipe("weights", (("epochs", 40), ("hold_fraction", 0.6), ("cost_exponent", 0.0)))
 _PERCEPTRON = Recipe(
     "perceptron",
@@ -41,31 +40,36 @@ _PERCEPTRON = Recipe(
     ),
 )
 
+# The validation images of MNIST are harder: the settings of the table are 0.44 to 0.51 points better on the test images.
+_HARDER = 0.0045
+
 _NETWORKS = {None: "LeNet-5-Caffe", "lenet-300-100": "LeNet-300-100"}
 
 
 def reference_searches(quick: bool = False) -> dict[str, Search]:
-    """What stands beside the references, by its name there; chosen by the rule of the paper's table."""
-    searches = {
-        "ours, whole units": _search(_UNITS, ladder(1.5e-3, 0.6, 7), a=1.0, s=0.3, drop=0.0025),
-        "ours, single weights": _search(_WEIGHTS, ladder(1.5e-4, 0.6, 7), a=0.01, s=0.1, drop=0.001),
+    """What stands beside the references, by its name there: the smallest network with the reference's error."""
+    units, weights, perceptron = (REFERENCES[number].error for number in (0, 3, 4))
+    return {
+        "ours, whole units": _search(_UNITS, units, ladder(2e-3, 0.45, 7), a=1.0, s=0.3, quick=quick),
+        "ours, single weights": _search(_WEIGHTS, weights, ladder(1.5e-4, 0.6, 7), a=0.01, s=0.1, quick=quick),
         "ours, single weights of the perceptron": _search(
-            _PERCEPTRON, ladder(2.5e-4, 0.6, 7), a=0.02, s=0.1, drop=0.005
+            _PERCEPTRON, perceptron, ladder(2.5e-4, 0.6, 7), a=0.02, s=0.1, quick=quick
         ),
     }
-    if not quick:
-        return searches
-    return {
-        name: replace(one, recipe=replace(one.recipe, quick=True), against=None, trials=2)
-        for name, one in searches.items()
-    }
 
 
-def _search(recipe: Recipe, rungs: tuple[float, ...], a: float, s: float, drop: float) -> Search:
-    network = tuple(change for change in recipe.changes if change[0] == "network")
-    # Without a penalty long phases are dear and give little.
-    dense = replace(OURS, changes=network)
-    return Search("mnist", ITL, recipe, rungs, 3, drop, 0.1, (("a", a), ("s", s)), against=dense)
+def _search(recipe: Recipe, error: float, rungs: tuple[float, ...], a: float, s: float, quick: bool) -> Search:
+    return Search(
+        "mnist",
+        ITL,
+        replace(recipe, quick=quick),
+        rungs,
+        trials=2 if quick else 3,
+        drop=_HARDER,
+        validation=0.1,
+        shape=(("a", a), ("s", s)),
+        aim=1 - error,
+    )
 
 
 def references_markdown(outcomes: Sequence[Outcome]) -> str:

@@ -41,7 +41,7 @@ class Search:
         drop: Accuracy that may be lost on the validation images, as a fraction.
         validation: Part of the training images that these are.
         shape: Parameters besides the strength.
-        against: The training without a penalty, where it is another than this one's.
+        aim: The accuracy that the drop is from; that of the training without a penalty where none is given.
     """
 
     dataset: str
@@ -52,12 +52,14 @@ class Search:
     drop: float
     validation: float
     shape: Shape = ()
-    against: Recipe | None = None
+    aim: float | None = None
 
     @property
     def study(self) -> Study:
         """The search as a study. Its name changes with everything that its trials depend on."""
         depends_on = f"{fingerprint(self.configuration({}))} {self.drop} {self.ladder} {self.trials}"
+        if self.aim is not None:
+            depends_on += f" {self.aim}"
         mark = hashlib.sha256(depends_on.encode()).hexdigest()[:8]
         shape = "".join(f"-{name}-{value:g}" for name, value in self.shape)
         name = f"{self.recipe.name}-{self.dataset}-{self.compared.key}{shape}-{mark}"
@@ -66,8 +68,7 @@ class Search:
     @property
     def dense(self) -> Job:
         """The training without a penalty on the same images."""
-        recipe = self.against or self.recipe
-        config = recipe.configuration(self.dataset, DENSE, {}, validation_fraction=self.validation)
+        config = self.recipe.configuration(self.dataset, DENSE, {}, validation_fraction=self.validation)
         return Job(DENSE.key, config)
 
     def configuration(self, parameters: Mapping[str, float]) -> TrainingConfig:
@@ -82,7 +83,7 @@ class _Objective:
     """What a trial does: trains, and says how small the network became, or how far it fell short."""
 
     search: Search
-    dense: float
+    aim: float
     place: Place
 
     def __call__(self, parameters: dict[str, float]) -> tuple[float, dict[str, float]]:
@@ -95,14 +96,15 @@ class _Objective:
             "accuracy": result.accuracy,
             "flops_kept": result.flops_kept,
             "params_kept": result.params_kept,
-            "accuracy_dense": self.dense,
         }
-        return _value(figures, self.search.drop), figures
+        if self.search.aim is None:
+            figures["accuracy_dense"] = self.aim
+        return _value(figures, self.aim - self.search.drop), figures
 
 
-def _value(figures: dict[str, float], drop: float) -> float:
+def _value(figures: dict[str, float], least: float) -> float:
     """log10 of the geometric mean of what is kept, at most 0; above 1 by the accuracy that is missing."""
-    missing = figures["accuracy_dense"] - drop - figures["accuracy"]
+    missing = least - figures["accuracy"]
     if missing > 0 or figures["params_kept"] == 0:
         return 1 + max(0.0, missing)
     return math.log10(figures["flops_kept"] * figures["params_kept"]) / 2
@@ -147,10 +149,14 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
         names = ", ".join(search.study.name for search in lacking)
         raise LackingError(f"{file} lacks trials of {names}. Make them by `--train`.")
     if lacking:
-        dense = outcomes_of([search.dense for search in lacking], place.tuning / f"{dataset}-dense.jsonl", place)
+        dense = [search.dense for search in lacking if search.aim is None]
+        aims = {
+            outcome.job: outcome.result.accuracy
+            for outcome in outcomes_of(dense, place.tuning / f"{dataset}-dense.jsonl", place)
+        }
         studies = [
-            (search.study, _Objective(search, outcome.result.accuracy, place))
-            for search, outcome in zip(lacking, dense, strict=True)
+            (search.study, _Objective(search, aims[search.dense] if search.aim is None else search.aim, place))
+            for search in lacking
         ]
         storage = place.runs / f"studies-{dataset}.db"
         for trial in run_studies(studies, storage, workers=place.workers, known=list(kept.values()), on_trial=keep):
