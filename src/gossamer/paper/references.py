@@ -40,7 +40,7 @@ _PERCEPTRON = Recipe(
     ),
 )
 
-# The validation images of MNIST are harder: the settings of the table are 0.44 to 0.51 points better on the test images.
+# The validation images of MNIST are harder: the settings of the table are 0.44 to 0.51 points better on the others.
 _HARDER = 0.0045
 
 _NETWORKS = {None: "LeNet-5-Caffe", "lenet-300-100": "LeNet-300-100"}
