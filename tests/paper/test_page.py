@@ -26,6 +26,15 @@ def test_its_networks_are_ours(name: str) -> None:
     assert re.search(rf"^\| {name} \|.*\| {total.weights:,} \| {total.macs:,} \|$", PAGE, re.MULTILINE | re.IGNORECASE)
 
 
-def test_what_it_links_to_is_there() -> None:
-    for target in re.findall(r"\]\((\.\./[^)#]+)\)", PAGE):
-        assert (ROOT / "docs" / target).exists(), target
+@pytest.mark.parametrize("page", [ROOT / "docs" / "paper.md", *sorted(ROOT.glob("experiments/*/README.md"))], ids=str)
+def test_what_it_links_to_is_there(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors_of(file), f"{target}#{anchor}"
+
+
+def anchors_of(page: Path) -> list[str]:
+    """The anchors of its headings: small letters, no punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]

@@ -84,6 +84,11 @@ def test_what_is_not_a_configuration_is_refused(text: str, complaint: str) -> No
         TrainingConfig.from_json(text)
 
 
+def test_regrowth_needs_a_second_phase() -> None:
+    with pytest.raises(GossamerError, match="`regrow` must be false without a second phase"):
+        replace(DIGITS, regrow=True, hold_fraction=0.0)
+
+
 def test_a_run_from_before_a_setting_has_its_default() -> None:
     values = json.loads(replace(DIGITS, seed=3).to_json())
     del values["regrow"]

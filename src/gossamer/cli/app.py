@@ -111,6 +111,13 @@ def train(
             "CIFAR-10 they always do.",
         ),
     ] = False,
+    regrow: Annotated[
+        bool,
+        typer.Option(
+            "--regrow",
+            help="In the last phase only dead units stay away, and all weights of the small network learn again.",
+        ),
+    ] = False,
     compare: Annotated[bool, typer.Option(help="Also train the same network without a penalty, and with l1.")] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
@@ -134,6 +141,7 @@ def train(
         resume=resume,
         overwrite=overwrite,
         compact=compact,
+        regrow=regrow,
         compare=compare,
         as_json=as_json,
     )

@@ -59,13 +59,15 @@ class Request:
     overwrite: bool = False
     compare: bool = True
     compact: bool = False
+    regrow: bool = False
     as_json: bool = False
 
     @property
     def settings(self) -> dict[str, str | float]:
         """The options that are part of the configuration, those only that were given."""
         names = ("regularizer", "strength", "a", "s", "cost_exponent", "epochs", "tolerance", "seed")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {**given, "regrow": True} if self.regrow else given
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ __all__ = ["EXPERIMENTS", "SEEDS", "Experiment", "Report", "Request", "Watcher"]
 
 SEEDS = (0, 1, 2)
 
-# The strengths of the trade-off, as parts of the chosen one; l2, which zeroes nothing, has one alone.
+# The strengths of the trade-off, as parts of the chosen one; l2, which zeroes nothing, has only one.
 _FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 _L2 = {"strength": 1e-4}
 

@@ -126,7 +126,7 @@ def _draw_lines(axes: Axes, drawn: list[_Drawn], name: str) -> None:
         )
     held = [line.epoch for line in drawn[0].metrics if line.phase == "hold"]
     if held:
-        axes.axvspan(held[0] - 0.5, held[-1] + 0.5, color="#ececec", zorder=0, label="penalty off, zeros held")
+        axes.axvspan(held[0] - 0.5, held[-1] + 0.5, color="#ececec", zorder=0, label="penalty off")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlabel("epoch")
     axes.set_xlim(left=0.5)

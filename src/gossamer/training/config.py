@@ -14,8 +14,8 @@ __all__ = ["TrainingConfig"]
 # Stands in every configuration file, so that a file of some other program is never taken for one of ours.
 _FORMAT = "gossamer-run-1"
 
-# Settings that came later: a run from before them has their defaults.
-_LATER = {"regrow"}
+# Came after runs of this format had been written: where they are missing, they have their defaults.
+_ADDED_LATER = {"regrow"}
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class TrainingConfig:
 
     A training has two phases, the same for every regularizer and for none. In the first, ``sparsify``, the penalty
     acts, its strength rising from nothing over the warm-up. In the second, ``hold``, the penalty is off, what is zero
-    stays zero, and the other weights settle. In each the learning rate falls along a cosine, in the first to a
-    tenth of where it began, so that the penalty still bites at the end, in the second to nothing.
+    stays zero (but see ``regrow``), and the other weights settle. In each the learning rate falls along a cosine, in
+    the first to a tenth of where it began, so that the penalty still bites at the end, in the second to nothing.
 
     Attributes:
         dataset: Name of the data set.
@@ -50,7 +50,8 @@ class TrainingConfig:
         hold_fraction: Part of the epochs that is the second phase.
         compact_every: When given, dead units leave the network after every so many epochs.
         regrow: Whether dead units leave for good when the second phase begins, and the zeros among the weights that
-            are left learn again: for networks that will run where zeros are computed like other weights.
+            are left learn again: for networks that will run where zeros are computed like other weights. Without a
+            regularizer it does nothing.
     """
 
     dataset: str
@@ -109,6 +110,7 @@ class TrainingConfig:
         for name in ("momentum", "warm_up_fraction", "hold_fraction", "validation_fraction"):
             value = getattr(self, name)
             _require(_within(value, 0, 1) and value < 1, name, value, "must be at least 0 and below 1")
+        _require(not self.regrow or self.hold_epochs > 0, "regrow", self.regrow, "must be false without a second phase")
 
     @property
     def hold_epochs(self) -> int:
@@ -149,7 +151,7 @@ class TrainingConfig:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise GossamerError(f"Not the configuration of a run: unknown {', '.join(unknown)}.")
-        if missing := sorted(known - _LATER - set(values)):
+        if missing := sorted(known - _ADDED_LATER - set(values)):
             raise GossamerError(f"Not the configuration of a run: without {', '.join(missing)}.")
         return cls(**values)
 

@@ -68,13 +68,12 @@ def train(
     while progress.phase != "done":
         started = time.perf_counter()
         if progress.phase == "hold" and proximal is not None and not proximal.held:
-            zero_dead_biases(model, dataset.example, optimizer=optimizer)
-            if config.regrow:
-                shrink_(model, dataset.example, optimizer=optimizer)
-                _lay_out(model)
+            if config.regrow:  # a resumed run comes here again, and finds no dead units
+                _remove_dead_units(model, dataset, optimizer)
                 proximal.remove()
                 proximal = None
             else:
+                zero_dead_biases(model, dataset.example, optimizer=optimizer)
                 proximal.hold()
         loss, train_accuracy = train_epoch(model, dataset, optimizer, config, progress)
         penalty = 0.0 if regularizer is None else regularizer.strength * regularizer.value().item()
@@ -172,9 +171,13 @@ def random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
 def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
     """Remove dead units where that makes the rest of the training faster; to find and remove them takes a second."""
     if measured.flops_kept_compact <= _WORTH_COMPACTING:
-        zero_dead_biases(model, dataset.example, optimizer=optimizer)
-        shrink_(model, dataset.example, optimizer=optimizer)
-        _lay_out(model)
+        _remove_dead_units(model, dataset, optimizer)
+
+
+def _remove_dead_units(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer) -> None:
+    zero_dead_biases(model, dataset.example, optimizer=optimizer)
+    shrink_(model, dataset.example, optimizer=optimizer)
+    _lay_out(model)
 
 
 def _require_finite(objective: float, epoch: int) -> None:
