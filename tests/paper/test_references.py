@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from gossamer.paper.outcomes import Job, Outcome
 from gossamer.paper.published import REFERENCES
-from gossamer.paper.references import references_markdown
+from gossamer.paper.references import reference_searches, references_markdown
 from gossamer.training import RunResult, TrainingConfig
 
 
@@ -23,3 +25,10 @@ def test_ours_stand_below_the_published() -> None:
         "| LeNet-5-Caffe | whole units | 5-16, 5-16 | 1.10 ± 0.14 | 0.400 ± 0.000 | 0.500 ± 0.000 | 1.50 ± 0.00 | 2 |"
     )
     assert references_markdown([outcome("x", 0, 0.99, "lenet-300-100")]).splitlines()[-1].startswith("| LeNet-300-100 ")
+
+
+def test_the_error_of_the_reference_is_what_is_asked_for() -> None:
+    searches = list(reference_searches().values())
+    assert [1 - (one.aim or 0) for one in searches] == pytest.approx([0.010, 0.0075, 0.0192])
+    assert [one.configuration({"strength": 1e-3}).network for one in searches] == [None, None, "lenet-300-100"]
+    assert all(len(one.ladder) < 2**one.trials for one in searches)

@@ -94,3 +94,11 @@ def test_the_search_prefers_the_smaller_network_above_the_floor(tmp_path: Path) 
     assert len(told) == 2
     lines = (where.tuning / "digits.jsonl").read_text().splitlines()
     assert {json.loads(line)["study"] for line in lines} == {SEARCH.study.name}
+
+
+def test_with_an_aim_nothing_is_trained_without_a_penalty(tmp_path: Path) -> None:
+    where = place(tmp_path)
+    unreachable = replace(SEARCH, ladder=(1e-4,), trials=1, aim=2.0)
+    (trial,) = tune([unreachable], where)[unreachable]
+    assert trial.value == pytest.approx(1 + 2.0 - 0.5 - trial.figures["accuracy"])
+    assert [file.name for file in where.tuning.iterdir()] == ["digits.jsonl"]

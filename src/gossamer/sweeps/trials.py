@@ -41,6 +41,7 @@ class Trial:
 def write_trials(path: Path, trials: Iterable[Trial]) -> None:
     """Write one trial per line, by study and number; the file is there whole or as it was before."""
     ordered = sorted(trials, key=lambda trial: (trial.study, trial.number))
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "".join(_to_line(trial) + "\n" for trial in ordered).encode())
 
 
