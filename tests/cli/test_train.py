@@ -69,6 +69,14 @@ def test_every_regularizer_trains(tmp_path: Path, regularizer: str, capsys: pyte
     assert json.loads(capsys.readouterr().out)["regularizer"] == regularizer
 
 
+def test_regrowth_leaves_no_single_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_training(request(tmp_path / "run", epochs=5, strength=3e-3, regrow=True)) == 0
+    result = RunDirectory(tmp_path / "run").read_result()
+    assert result.params_kept == result.small["weights"] / result.measurement["total"]["weights"]
+    with pytest.raises(GossamerError, match="`regrow` needs a second phase"):
+        run_training(request(tmp_path / "short", regrow=True))
+
+
 def test_without_a_folder_every_run_gets_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

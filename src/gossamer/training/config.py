@@ -110,7 +110,12 @@ class TrainingConfig:
         for name in ("momentum", "warm_up_fraction", "hold_fraction", "validation_fraction"):
             value = getattr(self, name)
             _require(_within(value, 0, 1) and value < 1, name, value, "must be at least 0 and below 1")
-        _require(not self.regrow or self.hold_epochs > 0, "regrow", self.regrow, "must be false without a second phase")
+        _require(
+            not self.regrow or self.hold_epochs > 0,
+            "regrow",
+            self.regrow,
+            "needs a second phase: train for more epochs",
+        )
 
     @property
     def hold_epochs(self) -> int:
