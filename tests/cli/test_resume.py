@@ -64,3 +64,20 @@ def test_ctrl_c_says_how_to_go_on(command: Command, tmp_path: Path) -> None:
     assert out == ""
     assert err.splitlines()[-1].endswith(f"gossamer train digits --resume --run-dir {run} --no-compare")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("choice", ["--resume", "--overwrite"])
+def test_a_run_that_is_under_way_is_left_alone(command: Command, tmp_path: Path, choice: str) -> None:
+    run = tmp_path / "busy"
+    options = ("train", "digits", "--no-compare", "--epochs", "1000", "--run-dir", run)
+    first = command(*options)
+    wait_for_epochs(first, run, 1)
+    second = command(*options, choice)
+    assert second.wait() == 2
+    assert second.stderr is not None
+    assert second.stderr.read().splitlines()[-1].startswith(f"error: Another training is under way in {run}.")
+    wait_for_epochs(first, run, (run / "metrics.jsonl").read_bytes().count(b"\n") + 1)  # the first goes on
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    second = command(*options, choice)  # who is dead holds nothing
+    wait_for_epochs(second, run, 1)

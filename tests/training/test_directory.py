@@ -92,6 +92,21 @@ def test_clear_of_a_folder_that_is_not_there_does_nothing(tmp_path: Path) -> Non
     assert not (tmp_path / "absent").exists()
 
 
+def test_a_folder_that_is_held_is_neither_held_again_nor_cleared(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path / "run", config)
+    before = contents(tmp_path)
+    with run.held():
+        with pytest.raises(GossamerError, match="under way"), RunDirectory(run.path).held():
+            pass
+        with pytest.raises(GossamerError, match="under way"):
+            clear(run.path)
+        assert contents(tmp_path) == before
+    with run.held():
+        pass
+    clear(run.path)
+    assert not run.path.exists()
+
+
 def test_a_file_is_no_folder(tmp_path: Path, config: TrainingConfig) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GossamerError, match="is a file"):

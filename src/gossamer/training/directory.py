@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,6 +63,30 @@ class RunDirectory:
         """Everything a run writes; the configuration last, because it is what marks the folder as a run."""
         own = (self.metrics, self.checkpoint, self.weights, self.small, self.result, self.figure, self.config)
         return tuple(file for path in own for file in (path.with_name(path.name + PARTIAL), path))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other trainings out of the folder; let go even when this one is killed.
+
+        Raises:
+            GossamerError: When another training holds it.
+        """
+        if os.name != "posix":  # elsewhere a folder cannot be locked
+            yield
+            return
+        import fcntl
+
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise GossamerError(
+                    f"Another training is under way in {self.path}. Wait for its end, or choose another folder."
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
 
     def read_config(self) -> TrainingConfig:
         """Read the configuration of the run."""
@@ -146,11 +170,15 @@ def clear(path: Path, inner: Iterable[str] = ()) -> None:
             run.read_config()
         else:
             _refuse_foreign_files(run)
-    for run in runs:
-        for file in run.files:
-            file.unlink(missing_ok=True)
-        with suppress(OSError):  # not there, or not empty: what is left in it is not ours
-            run.path.rmdir()
+    there = [run for run in runs if run.path.exists()]
+    with ExitStack() as stack:
+        for run in there:
+            stack.enter_context(run.held())
+        for run in there:
+            for file in run.files:
+                file.unlink(missing_ok=True)
+            with suppress(OSError):  # not empty: what is left in it is not ours
+                run.path.rmdir()
 
 
 def _refuse_foreign_files(run: RunDirectory) -> None:

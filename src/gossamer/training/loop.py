@@ -47,7 +47,18 @@ def train(
 
     Goes on from the run's checkpoint where there is one, and then yields the epochs before it first. With the run
     finished already, only its end is written again.
+
+    Raises:
+        DivergedError: When the objective is not finite any more.
+        GossamerError: When another training is under way in the same folder, or the checkpoint cannot be used.
     """
+    with run.held():
+        yield from _train(model, dataset, regularizer, config, run)
+
+
+def _train(
+    model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
+) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
     checkpoint = load_checkpoint(run.checkpoint, model) if run.checkpoint.exists() else None
     _lay_out(model)
