@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -10,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 __all__ = ["Bars", "Lines", "watching"]
 
-# A log gets a line for every so many parts of the work, and one for the last.
-_PARTS_IN_A_LINE = 10
+# A log gets a line for the first and the last part of the work, and between them at most one in so many seconds.
+_SECONDS_BETWEEN_LINES = 30.0
 
 
 class Bars:
@@ -38,18 +40,20 @@ class Bars:
 class Lines:
     """A line now and then."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
-        self._title, self._done, self._total = "", 0, 0
+        self._clock = clock
+        self._title, self._done, self._total, self._told_at = "", 0, 0, -math.inf
 
     def begin(self, title: str, total: int) -> None:
         """Count from nothing."""
-        self._title, self._done, self._total = title, 0, total
+        self._title, self._done, self._total, self._told_at = title, 0, total, -math.inf
 
     def advance(self, text: str) -> None:
         """Count one part, and say so now and then."""
         self._done += 1
-        if self._done % _PARTS_IN_A_LINE == 1 or self._done == self._total:
+        if self._done == self._total or self._clock() - self._told_at >= _SECONDS_BETWEEN_LINES:
+            self._told_at = self._clock()
             self._console.print(f"{self._title}: {self._done} of {self._total}, {text}", markup=False)
 
     def say(self, text: str) -> None:
