@@ -76,8 +76,9 @@ def test_a_run_that_is_under_way_is_left_alone(command: Command, tmp_path: Path,
     assert second.wait() == 2
     assert second.stderr is not None
     assert second.stderr.read().splitlines()[-1].startswith(f"error: Another training is under way in {run}.")
-    wait_for_epochs(first, run, (run / "metrics.jsonl").read_bytes().count(b"\n") + 1)  # the first goes on
+    metrics = run / "metrics.jsonl"
+    wait_for_epochs(first, run, metrics.read_bytes().count(b"\n") + 1)  # the first goes on
     first.send_signal(signal.SIGKILL)
     first.wait()
-    second = command(*options, choice)  # who is dead holds nothing
-    wait_for_epochs(second, run, 1)
+    epochs = metrics.read_bytes().count(b"\n")
+    wait_for_epochs(command(*options, choice), run, epochs + 1)  # who is dead holds nothing

@@ -111,13 +111,10 @@ class Report:
 
 def _trained(request: Request, jobs: Sequence[Job], file: Path) -> list[Outcome]:
     if request.place.may_train:
-        request.watcher.begin("training", _epochs_left(request, lacking(jobs, file)))
+        # Some of what the file lacks another experiment may have trained already.
+        left = [job for job in lacking(jobs, file) if not run_of(job.config, request.place).result.exists()]
+        request.watcher.begin("training", sum(job.config.epochs for job in left))
     return outcomes_of(jobs, file, request.place, request.watcher.advance)
-
-
-def _epochs_left(request: Request, jobs: Sequence[Job]) -> int:
-    """The most epochs that jobs still take; other experiments may have trained some of them."""
-    return sum(job.config.epochs for job in jobs if not run_of(job.config, request.place).result.exists())
 
 
 def _tuned(request: Request, searches: Sequence[Search]) -> dict[Search, list[Trial]]:
@@ -242,7 +239,7 @@ def filters(request: Request) -> Report:
         lost = [job for job in jobs if not run_of(job.config, request.place).result.exists()]
         if lost and not request.place.may_train:
             raise LackingError(f"{len(lost)} networks of the table are gone. Make them again by `--train`.")
-        request.watcher.begin("training", _epochs_left(request, lost))
+        request.watcher.begin("training", sum(job.config.epochs for job in lost))
         list(in_processes(partial(train_job, request.place), lost, request.place.workers, request.watcher.advance))
         collect_filters({job: run_of(job.config, request.place).weights for job in jobs}, values)
     return Report((), (filters_figure(values, folder / "filters.png"),))
