@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from gossamer.data import Dataset, hold_out
+from gossamer.data import Dataset, hold_out, slant_images
 from gossamer.errors import GossamerError
 
 
@@ -50,3 +52,20 @@ def test_hold_out_depends_on_its_seed_alone() -> None:
 def test_a_fraction_that_leaves_one_part_empty_is_refused(fraction: float) -> None:
     with pytest.raises(GossamerError, match="fraction"):
         hold_out(small(), fraction, seed=0)
+
+
+def test_slanted_images_are_slanted_first_and_then_varied() -> None:
+    dataset = replace(small(), train_images=torch.rand(40, 1, 9, 9), vary=lambda images: images.flip(-1))
+    chosen = torch.arange(10)
+    torch.manual_seed(0)
+    images, _ = dataset.slanted(0.2).training_batch(chosen)
+    torch.manual_seed(0)
+    assert torch.equal(images, slant_images(dataset.train_images[chosen], 0.2).flip(-1))
+    torch.manual_seed(0)
+    unvaried, _ = replace(dataset, vary=None).slanted(0.2).training_batch(chosen)
+    assert torch.equal(unvaried, images.flip(-1))
+
+
+def test_what_is_no_picture_cannot_be_slanted() -> None:
+    with pytest.raises(GossamerError, match=r"pictures, and those of data set 'small' are not; received 0\.1"):
+        replace(small(), pictures=False).slanted(0.1)

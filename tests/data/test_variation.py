@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gossamer.data import flip, shift, slant
+from gossamer.data import flip, shift, slant, slant_images
 
 
 def test_every_move_up_to_the_limit_happens_and_no_other() -> None:
@@ -101,3 +101,45 @@ def test_slant_without_chance_or_amount_changes_nothing() -> None:
     points = torch.rand(5, 8, 2)
     assert torch.equal(slant(points, chance=0.0), points)
     assert torch.equal(slant(points, amount=0.0), points)
+
+
+def plain_slant_images(images: Tensor, amount: float, chance: float) -> Tensor:
+    """Pixel by pixel, with the same random numbers in the same order."""
+    maps = (2 * torch.rand(len(images), 2, 2) - 1) * amount
+    stays = torch.rand(len(images)) >= chance
+    height, width = images.shape[2:]
+    slanted = torch.empty_like(images)
+    for number, image in enumerate(images):
+        x_by_x, x_by_y, y_by_x, y_by_y = (torch.zeros(4) if stays[number] else maps[number].flatten()).tolist()
+        for row in range(height):
+            for column in range(width):
+                x, y = (2 * column + 1) / width - 1, (2 * row + 1) / height - 1  # from -1 to 1 over the image
+                there_x, there_y = x + x_by_x * x + x_by_y * y, y + y_by_x * x + y_by_y * y
+                right = min(max((there_x + 1) * width / 2 - 0.5, 0.0), width - 1.0)
+                down = min(max((there_y + 1) * height / 2 - 0.5, 0.0), height - 1.0)
+                left, top = int(right), int(down)
+                slanted[number, :, row, column] = sum(
+                    image[:, min(top + below, height - 1), min(left + beside, width - 1)]
+                    * abs(1 - below - (down - top))
+                    * abs(1 - beside - (right - left))
+                    for below in (0, 1)
+                    for beside in (0, 1)
+                )
+    return slanted
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 5, 7)])
+def test_slanted_images_are_those_of_the_plain_twin(shape: tuple[int, ...]) -> None:
+    images = torch.rand(12, *shape)
+    torch.manual_seed(5)
+    expected = plain_slant_images(images, 0.3, 0.7)
+    torch.manual_seed(5)
+    slanted = slant_images(images, 0.3, 0.7)
+    assert torch.allclose(slanted, expected, atol=1e-5)
+    assert not torch.allclose(slanted, images, atol=1e-2)
+
+
+def test_images_without_chance_or_amount_of_a_slant_stay() -> None:
+    images = torch.rand(5, 2, 6, 6)
+    assert torch.allclose(slant_images(images, chance=0.0), images, atol=1e-6)
+    assert torch.allclose(slant_images(images, amount=0.0), images, atol=1e-6)

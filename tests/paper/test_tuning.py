@@ -10,13 +10,14 @@ from gossamer.errors import GossamerError
 from gossamer.paper.compared import ITL, L1, TABLE, Compared
 from gossamer.paper.published import DATASETS
 from gossamer.paper.recipes import OURS, PLAIN, Recipe
+from gossamer.paper.rules import MostAccurate, Smallest
 from gossamer.paper.runner import LackingError, Place
 from gossamer.paper.searches import searches
 from gossamer.paper.tuning import Search, choose, tune
 from gossamer.sweeps import Trial, write_trials
 
 QUICK = replace(OURS, quick=True)
-SEARCH = Search("digits", L1, QUICK, (1e-4, 1e-1), trials=2, drop=0.5, validation=0.2)
+SEARCH = Search("digits", L1, QUICK, (1e-4, 1e-1), 2, Smallest(drop=0.5), validation=0.2)
 
 
 def trial(number: int, strength: float, value: float, accuracy: float = 0.9) -> Trial:
@@ -63,11 +64,11 @@ def test_nothing_can_be_chosen_where_every_trial_failed() -> None:
         choose({SEARCH: [failed(0, 0.1)]})
 
 
-def test_another_recipe_drop_ladder_or_budget_is_another_study() -> None:
-    others = [replace(SEARCH, recipe=replace(QUICK, changes=(("momentum", 0.5),))), replace(SEARCH, drop=0.1)]
+def test_another_recipe_rule_ladder_or_budget_is_another_study() -> None:
+    others = [replace(SEARCH, recipe=replace(QUICK, changes=(("momentum", 0.5),))), replace(SEARCH, rule=Smallest(0.1))]
     others += [replace(SEARCH, ladder=(*SEARCH.ladder, 1.0)), replace(SEARCH, trials=SEARCH.trials - 1)]
-    others += [replace(SEARCH, aim=0.9)]
-    assert len({SEARCH.study.name, *(other.study.name for other in others)}) == 6
+    others += [replace(SEARCH, rule=MostAccurate(0.9, size)) for size in (0.5, 0.6)]
+    assert len({SEARCH.study.name, *(other.study.name for other in others)}) == 7
 
 
 def test_trials_that_are_kept_are_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_trials_that_are_kept_are_not_made_again(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("gossamer.paper.tuning.run_studies", None)
     assert tune([SEARCH], where)[SEARCH] == kept
     with pytest.raises(LackingError, match=r"lacks trials of ours-digits-l1-[0-9a-f]+\. Make them by `--train`"):
-        tune([replace(SEARCH, drop=0.1)], replace(where, may_train=False))
+        tune([replace(SEARCH, rule=Smallest(0.1))], replace(where, may_train=False))
 
 
 def test_the_search_prefers_the_smaller_network_above_the_floor(tmp_path: Path) -> None:
@@ -96,9 +97,11 @@ def test_the_search_prefers_the_smaller_network_above_the_floor(tmp_path: Path) 
     assert {json.loads(line)["study"] for line in lines} == {SEARCH.study.name}
 
 
-def test_with_an_aim_nothing_is_trained_without_a_penalty(tmp_path: Path) -> None:
+def test_for_a_size_nothing_is_trained_without_a_penalty_and_the_most_accurate_is_chosen(tmp_path: Path) -> None:
     where = place(tmp_path)
-    unreachable = replace(SEARCH, ladder=(1e-4,), trials=1, aim=2.0)
-    (trial,) = tune([unreachable], where)[unreachable]
-    assert trial.value == pytest.approx(1 + 2.0 - 0.5 - trial.figures["accuracy"])
+    sized = replace(SEARCH, rule=MostAccurate(flops_kept=1.0, params_kept=1.0))
+    trials = tune([sized], where)
+    best = max(trials[sized], key=lambda one: one.figures["accuracy"])
+    assert len(trials[sized]) == 2
+    assert choose(trials) == best.parameters
     assert [file.name for file in where.tuning.iterdir()] == ["digits.jsonl"]

@@ -18,6 +18,12 @@ def test_points_are_the_whole_grid():
     assert {(point["x"], point["y"]) for point in points} == {(x, y) for x in GRID["x"] for y in GRID["y"]}
 
 
+def test_what_is_left_are_the_points_that_are_not_tried():
+    study = Study("s", {"x": [0.0, 1.0, 2.0]}, trials=2)
+    first = trial(study.points()[0]["x"], 0.5)
+    assert [study.trials_left(tried) for tried in ([], [first])] == [2, 1]
+
+
 def test_the_seed_alone_decides_the_order():
     grid = {"x": range(10), "y": range(10)}
     points = Study("s", grid, trials=1, seed=3).points()
@@ -57,16 +63,19 @@ def test_a_bisection_finds_the_largest_value_that_is_allowed(count, data):
     last = data.draw(st.integers(0, count))  # how many are allowed
     study = Bisection("s", {"x": values}, trials=count)
     tried = []
+    most = study.trials_left(tried)
     while points := study.next_points(tried):
         (point,) = points
         assert point["x"] not in [one.parameters["x"] for one in tried]
         tried.append(trial(point["x"], -point["x"] if point["x"] <= last else math.inf))
-    assert len(tried) <= math.ceil(math.log2(count + 1))
+    assert len(tried) <= most == math.ceil(math.log2(count + 1))
+    assert study.trials_left(tried) == 0
     assert max((one.parameters["x"] for one in tried if one.value <= 0), default=0) == last
 
 
 def test_a_bisection_ends_with_its_budget():
     study = Bisection("s", {"x": tuple(range(1, 100))}, trials=2)
+    assert study.trials_left([]) == 2
     assert study.next_points([trial(50.0, -1.0), trial(75.0, -1.0)]) == []
 
 

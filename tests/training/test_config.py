@@ -55,6 +55,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ("warm_up_fraction", -0.1),
         ("hold_fraction", 1.0),
         ("regrow", 1),
+        *(("slant", value) for value in (-0.1, 0.6, NAN, "1")),
     ],
 )
 def test_bad_values_are_named_with_what_was_received(name: str, value: Any) -> None:

@@ -83,6 +83,13 @@ def train(
             show_default="by data set",
         ),
     ] = None,
+    slant: Annotated[
+        float | None,
+        typer.Option(
+            help="Turn, stretch and shear the training images at random by up to this much; 0.1 is a little.",
+            show_default="0",
+        ),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="The most epochs of a training.", show_default="by data set")
     ] = None,
@@ -133,6 +140,7 @@ def train(
         a=a,
         s=s,
         cost_exponent=cost_exponent,
+        slant=slant,
         epochs=epochs,
         tolerance=tolerance,
         seed=seed,

@@ -50,6 +50,7 @@ class Request:
     a: float | None = None
     s: float | None = None
     cost_exponent: float | None = None
+    slant: float | None = None
     epochs: int | None = None
     tolerance: float | None = None
     seed: int | None = None
@@ -65,7 +66,7 @@ class Request:
     @property
     def settings(self) -> dict[str, str | float]:
         """The options that are part of the configuration, those only that were given."""
-        names = ("regularizer", "strength", "a", "s", "cost_exponent", "epochs", "tolerance", "seed")
+        names = ("regularizer", "strength", "a", "s", "cost_exponent", "slant", "epochs", "tolerance", "seed")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {**given, "regrow": True} if self.regrow else given
 

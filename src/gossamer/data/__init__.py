@@ -18,7 +18,7 @@ from gossamer.data.mnist import fashion_mnist, mnist
 from gossamer.data.pendigits import pendigits
 from gossamer.data.sdd import sdd
 from gossamer.data.sources import SOURCES, Source, source
-from gossamer.data.variation import flip, shift, slant
+from gossamer.data.variation import flip, shift, slant, slant_images
 from gossamer.errors import GossamerError
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "sdd",
     "shift",
     "slant",
+    "slant_images",
     "source",
 ]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gossamer.data.variation import slant_images
 from gossamer.errors import GossamerError
 
 __all__ = ["Dataset", "hold_out"]
@@ -25,6 +26,7 @@ class Dataset:
         test_labels: Their classes.
         classes: How many classes there are.
         vary: Changes training images at random in a way that keeps their class, each time they are trained on.
+        pictures: Whether an image is a picture, and stays one when it is turned a little.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Dataset:
     test_labels: Tensor
     classes: int
     vary: Callable[[Tensor], Tensor] | None = None
+    pictures: bool = True
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -63,6 +66,25 @@ class Dataset:
             test_images=self.test_images[:count],
             test_labels=self.test_labels[:count],
         )
+
+    def slanted(self, amount: float) -> Dataset:
+        """Return the data set with training images that are turned, stretched and sheared, too, before they are varied.
+
+        Raises:
+            GossamerError: When its images are no pictures.
+        """
+        if not self.pictures:
+            raise GossamerError(
+                f"`slant` turns and shears pictures, and those of data set {self.name!r} are not; received {amount!r}. "
+                "Leave it out."
+            )
+        own = self.vary
+
+        def vary(images: Tensor) -> Tensor:
+            slanted = slant_images(images, amount)
+            return slanted if own is None else own(slanted)
+
+        return replace(self, vary=vary)
 
     def training_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return these training images, varied, and their labels."""

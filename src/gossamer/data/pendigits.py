@@ -30,7 +30,9 @@ def pendigits(folder: Path | None = None) -> Dataset:
     parts = read(source, folder)
     train_images, train_labels = _points(parts["pendigits.tra"])
     test_images, test_labels = _points(parts["pendigits.tes"])
-    return Dataset(source.name, train_images, train_labels, test_images, test_labels, source.classes, _vary)
+    return Dataset(
+        source.name, train_images, train_labels, test_images, test_labels, source.classes, _vary, pictures=False
+    )
 
 
 def _vary(images: Tensor) -> Tensor:

@@ -56,4 +56,5 @@ def sdd(folder: Path | None = None) -> Dataset:
         test_images=test_images,
         test_labels=torch.from_numpy(test_labels),
         classes=source.classes,
+        pictures=False,
     )

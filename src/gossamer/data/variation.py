@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import affine_grid, grid_sample, pad
 
-__all__ = ["flip", "shift", "slant"]
+__all__ = ["flip", "shift", "slant", "slant_images"]
 
 
 def shift(images: Tensor, pixels: int = 1, chance: float = 0.5, background: float = 0.0) -> Tensor:
@@ -36,7 +36,22 @@ def slant(points: Tensor, amount: float = 0.1, chance: float = 0.5) -> Tensor:
     ``points`` end in a dimension of pairs x, y; c is the centre of the unit square and the entries of E are uniform
     within ``amount``, drawn for each line. A line stays as it is with probability ``1 - chance``.
     """
-    count = len(points)
-    changes = (2 * torch.rand(count, 2, 2, device=points.device) - 1) * amount
-    changes *= (torch.rand(count, device=points.device) < chance)[:, None, None]
-    return points + (points - 0.5) @ changes.mT
+    return points + (points - 0.5) @ _small_maps(len(points), amount, chance, points.device).mT
+
+
+def slant_images(images: Tensor, amount: float = 0.1, chance: float = 1.0) -> Tensor:
+    """Turn, stretch and shear images: the pixel at p becomes what was at c + (I + E)(p - c), by bilinear interpolation.
+
+    c is the centre of the image, E as in :func:`slant`, drawn for each image. What lies outside of the image is taken
+    to be as the nearest pixel of its edge.
+    """
+    maps = torch.eye(2, device=images.device) + _small_maps(len(images), amount, chance, images.device)
+    maps = torch.cat([maps, maps.new_zeros(len(images), 2, 1)], dim=2)  # without a shift
+    grid = affine_grid(maps, list(images.shape), align_corners=False)
+    return grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def _small_maps(count: int, amount: float, chance: float, device: torch.device) -> Tensor:
+    """So many 2x2 matrices, entries uniform within ``amount``; a matrix is zero with probability 1 - ``chance``."""
+    maps = (2 * torch.rand(count, 2, 2, device=device) - 1) * amount
+    return maps * (torch.rand(count, device=device) < chance)[:, None, None]

@@ -111,10 +111,16 @@ def train_job(place: Place, job: Job, tell: Tell = lambda text: None) -> Outcome
 
 def images_for(config: TrainingConfig, place: Place) -> Dataset:
     """The images of a configuration, kept for the next training of this process, which mostly needs the same."""
-    return _load(config.dataset, config.validation_fraction, config.vary, config.images, place.data)
+    about_images = TrainingConfig(
+        dataset=config.dataset,
+        validation_fraction=config.validation_fraction,
+        vary=config.vary,
+        slant=config.slant,
+        images=config.images,
+    )
+    return _load(about_images, place.data)
 
 
 @lru_cache(maxsize=2)
-def _load(dataset: str, validation: float, vary: bool, images: int | None, folder: Path | None) -> Dataset:
-    config = TrainingConfig(dataset=dataset, validation_fraction=validation, vary=vary, images=images)
+def _load(config: TrainingConfig, folder: Path | None) -> Dataset:
     return images_of(config, folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gossamer.paper.compared import CGES, GROUP, ITL, L1, SGL, TL1, Compared
 from gossamer.paper.recipes import PLAIN, Recipe
+from gossamer.paper.rules import Smallest
 from gossamer.paper.tuning import Search, Shape
 
 __all__ = ["PLAIN_DATASETS", "ladder", "search_at", "searches"]
@@ -78,8 +79,8 @@ def _search(
         compared,
         recipe,
         rungs,
-        trials=2 if recipe.quick else trials,
-        drop=_DROP[dataset],
+        2 if recipe.quick else trials,
+        Smallest(_DROP[dataset]),
         validation=_VALIDATION[dataset],
         shape=shape,
     )

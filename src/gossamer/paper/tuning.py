@@ -1,25 +1,22 @@
 """How the strength of each penalty, and its shape, are chosen: by a search on a part of the training images.
 
-The rule is the same for all methods. Of the points whose validation accuracy is at most ``drop`` below that of the
-network without a penalty, the one with the smallest geometric mean of multiply-adds and weights kept; when there is no
-such point, the most accurate. A stronger penalty leaves a smaller and less accurate network, so the strength is found
-by halving a ladder of strengths, for each shape.
+On a data set the rule is the same for all methods, and so is the number of trials at most.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gossamer.errors import GossamerError
 from gossamer.paper.compared import DENSE, Compared
 from gossamer.paper.outcomes import Job
 from gossamer.paper.recipes import Recipe
+from gossamer.paper.rules import MostAccurate, Smallest
 from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of, train_job
-from gossamer.sweeps import Bisection, NoValueError, Study, Tell, Trial, read_trials, run_studies, write_trials
+from gossamer.sweeps import NoValueError, Study, Tell, Trial, read_trials, run_studies, write_trials
 from gossamer.training import DivergedError, TrainingConfig
 
 __all__ = ["Search", "Shape", "choose", "trials_left", "tune"]
@@ -38,10 +35,9 @@ class Search:
         recipe: The training.
         ladder: The strengths, ascending.
         trials: The most that are tried.
-        drop: Accuracy that may be lost on the validation images, as a fraction.
-        validation: Part of the training images that these are.
+        rule: Which of them is taken.
+        validation: Part of the training images that they are tried on.
         shape: Parameters besides the strength.
-        aim: The accuracy that the drop is from; that of the training without a penalty where none is given.
     """
 
     dataset: str
@@ -49,21 +45,19 @@ class Search:
     recipe: Recipe
     ladder: tuple[float, ...]
     trials: int
-    drop: float
+    rule: Smallest | MostAccurate
     validation: float
     shape: Shape = ()
-    aim: float | None = None
 
     @property
     def study(self) -> Study:
         """The search as a study. Its name changes with everything that its trials depend on."""
-        depends_on = f"{fingerprint(self.configuration({}))} {self.drop} {self.ladder} {self.trials}"
-        if self.aim is not None:
-            depends_on += f" {self.aim}"
+        asked = " ".join(str(getattr(self.rule, field.name)) for field in fields(self.rule))
+        depends_on = f"{fingerprint(self.configuration({}))} {asked} {self.ladder} {self.trials}"
         mark = hashlib.sha256(depends_on.encode()).hexdigest()[:8]
         shape = "".join(f"-{name}-{value:g}" for name, value in self.shape)
         name = f"{self.recipe.name}-{self.dataset}-{self.compared.key}{shape}-{mark}"
-        return Bisection(name, {"strength": self.ladder}, self.trials)
+        return self.rule.study(name, self.ladder, self.trials)
 
     @property
     def dense(self) -> Job:
@@ -80,10 +74,10 @@ class Search:
 
 @dataclass(frozen=True)
 class _Objective:
-    """What a trial does: trains, and says how small the network became, or how far it fell short."""
+    """What a trial does: trains, and has the rule value the network. ``dense`` is the accuracy without a penalty."""
 
     search: Search
-    aim: float
+    dense: float | None
     place: Place
 
     def __call__(self, parameters: dict[str, float]) -> tuple[float, dict[str, float]]:
@@ -97,17 +91,9 @@ class _Objective:
             "flops_kept": result.flops_kept,
             "params_kept": result.params_kept,
         }
-        if self.search.aim is None:
-            figures["accuracy_dense"] = self.aim
-        return _value(figures, self.aim - self.search.drop), figures
-
-
-def _value(figures: dict[str, float], least: float) -> float:
-    """log10 of the geometric mean of what is kept, at most 0; above 1 by the accuracy that is missing."""
-    missing = least - figures["accuracy"]
-    if missing > 0 or figures["params_kept"] == 0:
-        return 1 + max(0.0, missing)
-    return math.log10(figures["flops_kept"] * figures["params_kept"]) / 2
+        if self.dense is not None:
+            figures["accuracy_dense"] = self.dense
+        return self.search.rule.value(figures), figures
 
 
 def trials_left(searches: Sequence[Search], place: Place) -> int:
@@ -115,8 +101,7 @@ def trials_left(searches: Sequence[Search], place: Place) -> int:
     left = 0
     for search in searches:
         done = [trial for trial in _kept(search.dataset, place) if trial.study == search.study.name]
-        most = min(search.trials, len(search.ladder).bit_length())  # halving n rungs takes log2(n + 1) trials at most
-        left += max(1, most - len(done)) if search.study.next_points(done) else 0
+        left += search.study.trials_left(done)
     return left
 
 
@@ -149,15 +134,12 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
         names = ", ".join(search.study.name for search in lacking)
         raise LackingError(f"{file} lacks trials of {names}. Make them by `--train`.")
     if lacking:
-        dense = [search.dense for search in lacking if search.aim is None]
-        aims = {
+        dense = [search.dense for search in lacking if isinstance(search.rule, Smallest)]
+        accuracies = {
             outcome.job: outcome.result.accuracy
             for outcome in outcomes_of(dense, place.tuning / f"{dataset}-dense.jsonl", place)
         }
-        studies = [
-            (search.study, _Objective(search, aims[search.dense] if search.aim is None else search.aim, place))
-            for search in lacking
-        ]
+        studies = [(search.study, _Objective(search, accuracies.get(search.dense), place)) for search in lacking]
         storage = place.runs / f"studies-{dataset}.db"
         for trial in run_studies(studies, storage, workers=place.workers, known=list(kept.values()), on_trial=keep):
             if _point(trial) not in kept:  # ended, but not kept, when the last call was killed

@@ -84,6 +84,10 @@ class Study:
         left = [point for point in self.points() if point not in tried]
         return left[: max(0, self.trials - len(tried))]
 
+    def trials_left(self, finished: Sequence[Trial]) -> int:
+        """How many trials are still to come at the most."""
+        return len(self.next_points(finished))
+
 
 @dataclass(frozen=True)
 class Bisection(Study):
@@ -102,13 +106,23 @@ class Bisection(Study):
 
     def next_points(self, finished: Sequence[Trial]) -> list[dict[str, float]]:
         """The value halfway between those that are known to be allowed and those that are known not to be."""
+        between = self._between(finished)
+        if not between or len(finished) >= self.trials:
+            return []
+        (name,) = self.grid
+        return [{name: float(between[(len(between) - 1) // 2])}]
+
+    def trials_left(self, finished: Sequence[Trial]) -> int:
+        """How many trials are still to come at the most: each leaves less than half of the values."""
+        return max(0, min(self.trials - len(finished), len(self._between(finished)).bit_length()))
+
+    def _between(self, finished: Sequence[Trial]) -> Sequence[float]:
+        """The values between the largest that is known to be allowed and the smallest that is known not to be."""
         ((name, values),) = self.grid.items()
         allowed = {float(trial.parameters[name]): trial.value <= 0 for trial in finished}
         beyond = next((place for place, value in enumerate(values) if allowed.get(value) is False), len(values))
         within = max((place for place in range(beyond) if allowed.get(values[place])), default=-1)
-        if beyond - within == 1 or len(finished) >= self.trials:
-            return []
-        return [{name: float(values[(within + beyond) // 2])}]
+        return values[within + 1 : beyond]
 
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:

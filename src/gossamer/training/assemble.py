@@ -27,7 +27,9 @@ def images_of(config: TrainingConfig, folder: Path | None = None) -> Dataset:
         dataset = hold_out(dataset, config.validation_fraction, _VALIDATION_SEED)
     if config.images is not None:
         dataset = dataset.first(config.images)
-    return dataset if config.vary else replace(dataset, vary=None)
+    if not config.vary:
+        dataset = replace(dataset, vary=None)
+    return dataset.slanted(config.slant) if config.slant > 0 else dataset
 
 
 def assemble(config: TrainingConfig, dataset: Dataset) -> tuple[nn.Module, Regularizer | None]:

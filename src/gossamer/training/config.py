@@ -15,7 +15,7 @@ __all__ = ["TrainingConfig"]
 _FORMAT = "gossamer-run-1"
 
 # Came after runs of this format had been written: where they are missing, they have their defaults.
-_ADDED_LATER = {"regrow"}
+_ADDED_LATER = {"regrow", "slant"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class TrainingConfig:
         network: Name of the network, where it is not the data set's own.
         validation_fraction: Part of the training images that takes the place of the test images, to choose settings.
         vary: Whether the training images are changed at random in the way of their data set.
+        slant: How much they are turned, stretched and sheared besides: the entries of E in x -> (I + E) x.
         images: When given, only so many training images and as many test images are used, for a quick look.
         epochs: The most epochs both phases take together.
         tolerance: When given, a phase ends as soon as the objective improves by less than this from one epoch to the
@@ -75,6 +76,7 @@ class TrainingConfig:
     hold_fraction: float = 0.3
     compact_every: int | None = None
     regrow: bool = False
+    slant: float = 0.0
 
     def __post_init__(self) -> None:
         _require(_is_text(self.dataset), "dataset", self.dataset, "must be a name")
@@ -99,6 +101,7 @@ class TrainingConfig:
             self.seed,
             "must be a whole number from 0 to 2^32 - 1",
         )
+        _require(_within(self.slant, 0, 0.5), "slant", self.slant, "must lie between 0 and 1/2")
         _require(_is_count(self.batch_size, 1), "batch_size", self.batch_size, "must be a whole number, at least 1")
         for name in ("vary", "regrow"):
             _require(isinstance(getattr(self, name), bool), name, getattr(self, name), "must be true or false")
