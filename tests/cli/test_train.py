@@ -77,6 +77,18 @@ def test_regrowth_leaves_no_single_zeros(tmp_path: Path, capsys: pytest.CaptureF
         run_training(request(tmp_path / "short", regrow=True))
 
 
+def test_slanted_images_make_another_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, slant in {"straight": None, "slanted": 0.1}.items():
+        assert run_training(request(tmp_path / name, slant=slant)) == 0
+    straight, slanted = (RunDirectory(tmp_path / name) for name in ("straight", "slanted"))
+    assert slanted.read_config().differences(straight.read_config()) == ["slant 0.1 (not 0.0)"]
+    assert slanted.read_metrics()[0].loss != straight.read_metrics()[0].loss
+    capsys.readouterr()
+    with pytest.raises(GossamerError, match="`slant` must lie between 0 and 1/2; received 3"):
+        run_training(request(tmp_path / "far", slant=3))
+    assert not (tmp_path / "far").exists()
+
+
 def test_without_a_folder_every_run_gets_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
