@@ -69,3 +69,4 @@ def test_slanted_images_are_slanted_first_and_then_varied() -> None:
 def test_what_is_no_picture_cannot_be_slanted() -> None:
     with pytest.raises(GossamerError, match=r"pictures, and those of data set 'small' are not; received 0\.1"):
         replace(small(), pictures=False).slanted(0.1)
+    assert replace(small(), pictures=False).slanted(0.0).vary is None

@@ -82,6 +82,7 @@ def test_pixels_are_where_they_were(tmp_path: Path, published: Publish, small: M
     blue = (torch.tensor(batch[3, 1 + 2 * 1024 + 32 * 5 + 7]).double() / 255 - 0.4465) / 0.2616
     torch.testing.assert_close(images[3, 2, 5, 7].double(), blue, rtol=0, atol=1e-6)
     first = small("pendigits")["pendigits.tra"].decode().splitlines()[0].split(",")
+    assert not load("pendigits", tmp_path).pictures
     assert load("pendigits", tmp_path).train_images[0].flatten().mul(100).round().tolist() == list(map(int, first[:16]))
 
 
@@ -100,6 +101,7 @@ def test_sdd_is_standardised_by_its_training_part_and_clipped(tmp_path: Path, pu
     published("sdd", contents)
     write(tmp_path / "sdd", contents)
     dataset = load("sdd", tmp_path)
+    assert not dataset.pictures
     assert (len(dataset.train_images), len(dataset.test_images)) == (88, 22)
     assert dataset.test_labels.bincount().tolist() == [2] * 11
     assert dataset.train_images[:, 0, 1:].mean(dim=0).abs().max() < 1e-6

@@ -2,15 +2,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from gossamer.data import Dataset
 from gossamer.errors import GossamerError
 from gossamer.paper.compared import L1
 from gossamer.paper.outcomes import Job, plus_minus, read_outcomes, write_outcomes
 from gossamer.paper.recipes import OURS
-from gossamer.paper.runner import LackingError, Place, fingerprint, outcomes_of, run_of, train_job
-from gossamer.training import TrainingConfig
+from gossamer.paper.runner import LackingError, Place, fingerprint, images_for, outcomes_of, run_of, train_job
+from gossamer.training import TrainingConfig, images_of
 
 QUICK = replace(OURS, quick=True)
 JOBS = [Job("l1", QUICK.configuration("digits", L1, {"strength": 1e-3}, seed)) for seed in (0, 1)]
@@ -46,6 +50,17 @@ def test_a_worker_gives_what_the_training_here_gives(place: Place) -> None:
     elsewhere = replace(place, runs=place.runs / "other")
     (other,) = outcomes_of(JOBS[:1], place.results / "other.jsonl", elsewhere)
     assert (other.result.accuracy, other.result.params_kept) == (outcome.result.accuracy, outcome.result.params_kept)
+
+
+@pytest.mark.parametrize("changes", [{"vary": False}, {"slant": 0.2}, {"slant": 0.2, "vary": False}])
+def test_trainings_here_see_the_images_of_their_configuration(place: Place, changes: dict[str, Any]) -> None:
+    def batch(dataset: Dataset) -> Tensor:
+        torch.manual_seed(0)
+        return dataset.training_batch(torch.arange(20))[0]
+
+    config = replace(JOBS[0].config, **changes)
+    assert not torch.equal(batch(images_for(config, place)), batch(images_for(JOBS[0].config, place)))
+    assert torch.equal(batch(images_for(config, place)), batch(images_of(config)))
 
 
 def test_a_fingerprint_tells_configurations_apart_by_what_is_not_the_default() -> None:

@@ -90,7 +90,8 @@ def test_regrowth_needs_a_second_phase() -> None:
         replace(DIGITS, regrow=True, hold_fraction=0.0)
 
 
-def test_a_run_from_before_a_setting_has_its_default() -> None:
+@pytest.mark.parametrize("setting", ["regrow", "slant"])
+def test_a_run_from_before_a_setting_has_its_default(setting: str) -> None:
     values = json.loads(replace(DIGITS, seed=3).to_json())
-    del values["regrow"]
+    del values[setting]
     assert TrainingConfig.from_json(json.dumps(values)) == replace(DIGITS, seed=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -70,26 +71,29 @@ class Dataset:
     def slanted(self, amount: float) -> Dataset:
         """Return the data set with training images that are turned, stretched and sheared, too, before they are varied.
 
+        By the amount 0 nothing changes.
+
         Raises:
             GossamerError: When its images are no pictures.
         """
+        if amount == 0:
+            return self
         if not self.pictures:
             raise GossamerError(
                 f"`slant` turns and shears pictures, and those of data set {self.name!r} are not; received {amount!r}. "
                 "Leave it out."
             )
-        own = self.vary
-
-        def vary(images: Tensor) -> Tensor:
-            slanted = slant_images(images, amount)
-            return slanted if own is None else own(slanted)
-
-        return replace(self, vary=vary)
+        return replace(self, vary=partial(_slant_and_vary, amount, self.vary))
 
     def training_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return these training images, varied, and their labels."""
         images = self.train_images[indices]
         return (images if self.vary is None else self.vary(images)), self.train_labels[indices]
+
+
+def _slant_and_vary(amount: float, vary: Callable[[Tensor], Tensor] | None, images: Tensor) -> Tensor:
+    slanted = slant_images(images, amount)
+    return slanted if vary is None else vary(slanted)
 
 
 def hold_out(dataset: Dataset, fraction: float, seed: int) -> Dataset:

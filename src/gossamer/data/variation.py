@@ -42,10 +42,11 @@ def slant(points: Tensor, amount: float = 0.1, chance: float = 0.5) -> Tensor:
 def slant_images(images: Tensor, amount: float = 0.1, chance: float = 1.0) -> Tensor:
     """Turn, stretch and shear images: the pixel at p becomes what was at c + (I + E)(p - c), by bilinear interpolation.
 
-    c is the centre of the image, E as in :func:`slant`, drawn for each image. What lies outside of the image is taken
-    to be as the nearest pixel of its edge.
+    c is the centre of the image, whose sides go from -1 to 1, and E as in :func:`slant`, drawn for each image; an image
+    stays as it is with probability ``1 - chance``. What lies outside is taken to be as the nearest pixel of the edge.
     """
     maps = torch.eye(2, device=images.device) + _small_maps(len(images), amount, chance, images.device)
+    maps = maps.to(images.dtype)
     maps = torch.cat([maps, maps.new_zeros(len(images), 2, 1)], dim=2)  # without a shift
     grid = affine_grid(maps, list(images.shape), align_corners=False)
     return grid_sample(images, grid, padding_mode="border", align_corners=False)

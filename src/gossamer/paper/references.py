@@ -51,6 +51,7 @@ _NETWORKS = {None: "LeNet-5-Caffe", "lenet-300-100": "LeNet-300-100"}
 
 def reference_searches(quick: bool = False) -> dict[str, Search]:
     """What stands beside the references, by its name there: the most accurate network of the reference's size."""
+    # Where no multiply-adds were published, nearly all of them are small enough.
     units, weights, perceptron = (
         MostAccurate(_ROOM * (reference.flops_kept or 1), _ROOM * reference.params_kept)
         for reference in (REFERENCES[number] for number in (0, 3, 4))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gossamer.sweeps import Bisection, Study
 
@@ -26,6 +27,7 @@ class Smallest:
         drop: Accuracy that may be lost, as a fraction.
     """
 
+    needs_dense: ClassVar[bool] = True
     drop: float
 
     def value(self, figures: Mapping[str, float]) -> float:
@@ -49,6 +51,7 @@ class MostAccurate:
         params_kept: Part of the weights that may be kept.
     """
 
+    needs_dense: ClassVar[bool] = False
     flops_kept: float
     params_kept: float
 
@@ -58,5 +61,5 @@ class MostAccurate:
         return excess if excess > 1 else -figures["accuracy"]
 
     def study(self, name: str, strengths: tuple[float, ...], trials: int) -> Study:
-        """How the strengths are tried: one by one."""
+        """How the strengths are tried: each of them."""
         return Study(name, {"strength": strengths}, trials)

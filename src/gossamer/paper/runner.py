@@ -111,16 +111,11 @@ def train_job(place: Place, job: Job, tell: Tell = lambda text: None) -> Outcome
 
 def images_for(config: TrainingConfig, place: Place) -> Dataset:
     """The images of a configuration, kept for the next training of this process, which mostly needs the same."""
-    about_images = TrainingConfig(
-        dataset=config.dataset,
-        validation_fraction=config.validation_fraction,
-        vary=config.vary,
-        slant=config.slant,
-        images=config.images,
-    )
-    return _load(about_images, place.data)
+    dataset = _load(config.dataset, config.validation_fraction, config.vary, config.images, place.data)
+    return dataset.slanted(config.slant)
 
 
 @lru_cache(maxsize=2)
-def _load(config: TrainingConfig, folder: Path | None) -> Dataset:
+def _load(dataset: str, validation: float, vary: bool, images: int | None, folder: Path | None) -> Dataset:
+    config = TrainingConfig(dataset=dataset, validation_fraction=validation, vary=vary, images=images)
     return images_of(config, folder)

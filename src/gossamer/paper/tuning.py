@@ -1,6 +1,6 @@
 """How the strength of each penalty, and its shape, are chosen: by a search on a part of the training images.
 
-On a data set the rule is the same for all methods, and so is the number of trials at most.
+A rule values every trial; where it compares with the network without a penalty, that is trained first.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Search:
     @property
     def study(self) -> Study:
         """The search as a study. Its name changes with everything that its trials depend on."""
+        # What is asked for stands by its values alone, as it did when there was one rule: kept trials keep their study.
         asked = " ".join(str(getattr(self.rule, field.name)) for field in fields(self.rule))
         depends_on = f"{fingerprint(self.configuration({}))} {asked} {self.ladder} {self.trials}"
         mark = hashlib.sha256(depends_on.encode()).hexdigest()[:8]
@@ -134,12 +135,15 @@ def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) ->
         names = ", ".join(search.study.name for search in lacking)
         raise LackingError(f"{file} lacks trials of {names}. Make them by `--train`.")
     if lacking:
-        dense = [search.dense for search in lacking if isinstance(search.rule, Smallest)]
+        dense = [search.dense for search in lacking if search.rule.needs_dense]
         accuracies = {
             outcome.job: outcome.result.accuracy
             for outcome in outcomes_of(dense, place.tuning / f"{dataset}-dense.jsonl", place)
         }
-        studies = [(search.study, _Objective(search, accuracies.get(search.dense), place)) for search in lacking]
+        studies = [
+            (search.study, _Objective(search, accuracies[search.dense] if search.rule.needs_dense else None, place))
+            for search in lacking
+        ]
         storage = place.runs / f"studies-{dataset}.db"
         for trial in run_studies(studies, storage, workers=place.workers, known=list(kept.values()), on_trial=keep):
             if _point(trial) not in kept:  # ended, but not kept, when the last call was killed

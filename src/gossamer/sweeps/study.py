@@ -113,7 +113,7 @@ class Bisection(Study):
         return [{name: float(between[(len(between) - 1) // 2])}]
 
     def trials_left(self, finished: Sequence[Trial]) -> int:
-        """How many trials are still to come at the most: each leaves less than half of the values."""
+        """How many trials are still to come at the most: each leaves at most half of the values."""
         return max(0, min(self.trials - len(finished), len(self._between(finished)).bit_length()))
 
     def _between(self, finished: Sequence[Trial]) -> Sequence[float]:

@@ -29,7 +29,7 @@ def images_of(config: TrainingConfig, folder: Path | None = None) -> Dataset:
         dataset = dataset.first(config.images)
     if not config.vary:
         dataset = replace(dataset, vary=None)
-    return dataset.slanted(config.slant) if config.slant > 0 else dataset
+    return dataset.slanted(config.slant)
 
 
 def assemble(config: TrainingConfig, dataset: Dataset) -> tuple[nn.Module, Regularizer | None]:

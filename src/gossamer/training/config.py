@@ -37,7 +37,8 @@ class TrainingConfig:
         network: Name of the network, where it is not the data set's own.
         validation_fraction: Part of the training images that takes the place of the test images, to choose settings.
         vary: Whether the training images are changed at random in the way of their data set.
-        slant: How much they are turned, stretched and sheared besides: the entries of E in x -> (I + E) x.
+        slant: How much all of them are turned, stretched and sheared besides: the entries of random maps I + E lie
+            within this of those of I.
         images: When given, only so many training images and as many test images are used, for a quick look.
         epochs: The most epochs both phases take together.
         tolerance: When given, a phase ends as soon as the objective improves by less than this from one epoch to the
