@@ -68,7 +68,7 @@ def reference_searches(quick: bool = False) -> dict[str, Search]:
         "ours, whole units": search(_UNITS, ITL, units, (4e-3, 4.2e-3), (("a", 1.0), ("s", 0.3))),
         "ours, single weights": search(_WEIGHTS, TL1, weights, (5.8e-4, 6.5e-4), (("a", 0.01),)),
         "ours, single weights of the perceptron": search(
-            _PERCEPTRON, ITL, perceptron, (7e-4, 8.5e-4, 1e-3), (("a", 0.02), ("s", 0.1))
+            _PERCEPTRON, ITL, perceptron, (8.5e-4, 9.5e-4), (("a", 0.02), ("s", 0.1))
         ),
     }
 
