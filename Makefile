@@ -33,7 +33,7 @@ format: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[onnx,sweeps,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lab,dev]'
 	touch $@
 
 clean:

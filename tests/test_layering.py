@@ -1,45 +1,58 @@
-"""Imports only point downwards, and every public name is documented."""
+"""Imports only point downwards, the library needs three packages, and every public name is documented."""
 
 import ast
 import importlib
 import inspect
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
 
 import gossamer
+import gossamer_lab
 
-SOURCE = Path(gossamer.__file__).parent
+PACKAGES = {"gossamer": gossamer, "gossamer_lab": gossamer_lab}
 
-# From the ground up: a package may import from packages on lower floors, never from its own floor or above.
-FLOORS = [
-    {"errors"},
-    {"example"},
-    {"penalties", "data", "networks", "layers"},
-    {"regularizers", "shrinking", "store"},
-    {"measurement"},
-    {"proximal"},
-    {"compaction"},
-    {"training"},
-    {"report"},
-    {"sweeps"},
-    {"paper"},
-    {"bench"},
-    {"cli"},
+# From the bottom up: a package may import from lower layers, never from its own layer or above.
+LAYERS = [
+    {"gossamer.errors"},
+    {"gossamer.files", "gossamer.example"},
+    {"gossamer.penalties", "gossamer.layers"},
+    {"gossamer.store", "gossamer.shrinking", "gossamer.regularizers"},
+    {"gossamer.measurement"},
+    {"gossamer.proximal"},
+    {"gossamer.compaction"},
+    {"gossamer.__init__"},
+    {"gossamer_lab.data", "gossamer_lab.networks"},
+    {"gossamer_lab.training"},
+    {"gossamer_lab.reporting"},
+    {"gossamer_lab.sweeps"},
+    {"gossamer_lab.paper"},
+    {"gossamer_lab.bench"},
+    {"gossamer_lab.cli"},
+    {"gossamer_lab.__init__", "gossamer_lab.__main__"},
 ]
-FLOOR = {package: floor for floor, packages in enumerate(FLOORS) for package in packages}
+LAYER = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
+
+# What the library may import, besides Python and itself, when one of its modules is loaded.
+RUN_TIME = {"torch", "numpy", "safetensors"}
 
 
-def packages():
-    return sorted(p.stem for p in SOURCE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists())
+def subpackages():
+    for name, package in PACKAGES.items():
+        source = Path(package.__file__).parent
+        for path in sorted(source.iterdir()):
+            if path.suffix == ".py" or (path / "__init__.py").exists():
+                yield f"{name}.{path.stem}", path
 
 
-def imports(package):
-    path = SOURCE / package
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [SOURCE / f"{package}.py"]
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text())):
+def imports(path):
+    """Every imported name, with the file and whether it is imported when the module is loaded."""
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        tree = ast.parse(file.read_text())
+        inside = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{file} imports relatively"
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -47,23 +60,33 @@ def imports(package):
                 names = [alias.name for alias in node.names]
             else:
                 continue
-            for name in names:
-                parts = name.split(".")
-                if parts[0] == "gossamer" and len(parts) > 1 and parts[1] != "__version__":
-                    yield file, parts[1]
+            yield from ((file, name, id(node) not in inside) for name in names)
 
 
-@pytest.mark.parametrize("package", [name for name in packages() if name != "__init__"])
-def test_imports_point_downwards(package):
-    for file, imported in imports(package):
-        assert imported == package or FLOOR[imported] < FLOOR[package], f"{file} imports {imported}"
+@pytest.mark.parametrize(("package", "path"), subpackages(), ids=lambda value: str(value).rpartition("/")[2])
+def test_imports_point_downwards(package, path):
+    for file, name, _ in imports(path):
+        parts = name.split(".")
+        if parts[0] in PACKAGES:
+            # `from gossamer import measure` is an import of the package itself
+            imported = ".".join(parts[:2]) if ".".join(parts[:2]) in LAYER else f"{parts[0]}.__init__"
+            assert imported == package or LAYER[imported] < LAYER[package], f"{file} imports {imported}"
+
+
+def test_the_library_needs_three_packages():
+    source = Path(gossamer.__file__).parent
+    for file, name, at_load in imports(source):
+        top = name.split(".")[0]
+        if at_load:
+            assert top in RUN_TIME | set(sys.stdlib_module_names) | {"gossamer"}, f"{file} imports {name}"
+        assert top != "gossamer_lab", f"{file} imports the laboratory"
 
 
 def modules():
-    return [gossamer] + [
-        importlib.import_module(info.name)
-        for info in pkgutil.walk_packages([str(SOURCE)], "gossamer.")
-        if not info.name.endswith("__main__")
+    return [
+        importlib.import_module(name)
+        for top, package in PACKAGES.items()
+        for name in [top, *(info.name for info in pkgutil.walk_packages(package.__path__, f"{top}."))]
     ]
 
 

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from statistics import mean, stdev
 
-from gossamer.paper.outcomes import read_outcomes
-from gossamer.paper.published import DATASET_LABELS, DATASETS
-from gossamer.paper.table import floor_check, rows
+from gossamer_lab.paper.outcomes import read_outcomes
+from gossamer_lab.paper.published import DATASET_LABELS, DATASETS
+from gossamer_lab.paper.table import floor_check, rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from gossamer.data import digits, hold_out
-from gossamer.training import SETTINGS, TrainingConfig, assemble, method, open_run, train
+from gossamer_lab.data import digits, hold_out
+from gossamer_lab.training import SETTINGS, TrainingConfig, assemble, method, open_run, train
 
 FILE = Path(__file__).with_name("validation.jsonl")
 SPLITS = range(6)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 
-from gossamer.training import RunDirectory, RunResult
+from gossamer_lab.training import RunDirectory, RunResult
 
 FILE = Path(__file__).with_name("results.jsonl")
 SEEDS = (0, 1, 2)
@@ -23,7 +23,7 @@ SEEDS = (0, 1, 2)
 def results_of(seed: int, folder: Path) -> list[RunResult]:
     path = folder / f"seed-{seed}"
     words = ["train", "digits", "--seed", str(seed), "--run-dir", str(path), "--resume"]
-    subprocess.run([sys.executable, "-m", "gossamer.cli", *words], check=True)
+    subprocess.run([sys.executable, "-m", "gossamer_lab", *words], check=True)
     return [RunDirectory(path / name).read_result() for name in ("", "l1", "dense")]
 
 

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, Example, call_with, disagreement, evaluating
-from gossamer.store.staging import staged
+from gossamer.files import staged
 
 __all__ = ["export_onnx"]
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gossamer.errors import GossamerError
+from gossamer.files import staged
 from gossamer.store import strict_json
 from gossamer.store.archive import checksum, write_archive
 from gossamer.store.layers import check_layer
@@ -17,7 +18,6 @@ from gossamer.store.manifest import Manifest, ModuleRecord, TensorRecord, check_
 from gossamer.store.sizes import largest_size, public_sizes, within
 from gossamer.store.slots import derived_buffers, slots
 from gossamer.store.sparse import dense, smallest
-from gossamer.store.staging import staged
 from gossamer.store.strict_json import Json
 
 __all__ = ["save"]

@@ -1,0 +1,77 @@
+"""Atomic writing: a file is there whole, or as it was before, whenever the process or the machine stops.
+
+Write beside the target, flush to the disk, rename.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gossamer.errors import GossamerError
+
+__all__ = ["abandoned", "staged", "write_atomically"]
+
+
+@contextmanager
+def staged(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path for the file `path`; it replaces what was there when the block ends without an error.
+
+    The temporary file lies in a new folder beside the target, on the same file system, so that the last step is a
+    rename, which is atomic. Companion files written into that folder are moved first: whoever sees the file sees its
+    companions too. On an error the folder is removed, and the old file is unchanged. A process that is killed leaves
+    at most that folder (see `abandoned`), which nothing reads.
+    """
+    # Follow a symbolic link: the file that it points to is replaced, and the link stays.
+    target = Path(os.path.realpath(path))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    except OSError as error:
+        raise _cannot_write(target, error) from error
+    try:
+        yield folder / target.name
+        _publish(folder, target)
+    except OSError as error:
+        raise _cannot_write(target, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to the file `path`."""
+    with staged(path) as place:
+        place.write_bytes(content)
+
+
+def abandoned(path: Path) -> list[Path]:
+    """The temporary folders that killed processes have left while they wrote `path`."""
+    return sorted(path.parent.glob(f".{path.name}.*.partial")) if path.parent.is_dir() else []
+
+
+def _publish(folder: Path, target: Path) -> None:
+    written = sorted(folder.iterdir(), key=lambda file: file.name == target.name)
+    for file in written:
+        _flush(file)
+    for file in written:
+        os.replace(file, target.parent / file.name)
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        _flush(target.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot_write(target: Path, error: OSError) -> GossamerError:
+    return GossamerError(
+        f"cannot write {str(target)!r}: {error.strerror or error}. Give a path in an existing folder that you may "
+        "write to, with enough space; what was there before is unchanged."
+    )

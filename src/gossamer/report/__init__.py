@@ -1,5 +1,0 @@
-"""Figures and pages, made from the files of runs alone, so that they can be made again."""
-
-from gossamer.report.figures import summary_figure
-
-__all__ = ["summary_figure"]

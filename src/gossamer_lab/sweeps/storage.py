@@ -1,0 +1,217 @@
+"""The storage of a sweep: an SQLite file of Optuna studies that one process writes and any may read."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from gossamer.errors import GossamerError
+from gossamer.files import staged
+from gossamer_lab.sweeps.study import Study
+from gossamer_lab.sweeps.trials import Trial
+
+if TYPE_CHECKING:
+    import optuna
+
+__all__ = ["Record", "finished", "open_storage", "sole_writer"]
+
+# How long a process waits for another one that is writing.
+_BUSY_SECONDS = 60
+
+
+def finished(storage: Path, study: str) -> list[Trial]:
+    """The finished trials of a study in the order of their numbers; none where there is no such file or study.
+
+    Raises:
+        GossamerError: When the file is not a storage of Optuna, or Optuna is not installed.
+    """
+    _require_optuna()
+    if not storage.exists():
+        return []
+    with open_storage(storage) as opened:
+        import optuna
+
+        if study not in optuna.get_all_study_names(opened):
+            return []
+        return _trials(optuna.load_study(study_name=study, storage=opened))
+
+
+@contextmanager
+def sole_writer(storage: Path) -> Iterator[None]:
+    """Hold the storage, creating it where it is missing; let go even when the process is killed.
+
+    Raises:
+        GossamerError: When another process holds it, or Optuna is not installed.
+    """
+    _require_optuna()
+    storage.parent.mkdir(parents=True, exist_ok=True)
+    # A lock of SQLite on a file of its own: every system frees it with the process, and readers of the storage are
+    # not kept out.
+    lock = sqlite3.connect(storage.with_name(storage.name + ".lock"), timeout=0, isolation_level=None)
+    with closing(lock):
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            raise GossamerError(
+                f"{storage} cannot be held ({error}): most likely another sweep runs on it. "
+                "Wait for its end, or choose another `storage`."
+            ) from None
+        if not storage.exists():
+            _create(storage)
+        yield
+
+
+@contextmanager
+def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
+    """Open a storage that exists."""
+    try:
+        with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as connection:
+            connection.execute("SELECT * FROM version_info")  # a table that every storage of Optuna has
+        storage = _connect(path, skip_table_creation=True)
+    except (sqlite3.Error, RuntimeError) as error:  # the latter for the tables of another version of Optuna
+        raise GossamerError(f"{path} is not a storage of studies that can be used: {error}.") from None
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+class Record:
+    """The trials of one study in an open storage.
+
+    Only the process that holds the storage makes one, so whatever it finds unfinished was left by a process that is
+    dead.
+    """
+
+    def __init__(self, storage: optuna.storages.RDBStorage, study: Study) -> None:
+        import optuna
+
+        self.plan = study
+        self._study = optuna.create_study(
+            study_name=study.name,
+            storage=storage,
+            sampler=optuna.samplers.RandomSampler(seed=study.seed),  # never asked: every trial has its point
+            load_if_exists=True,
+        )
+        self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
+            name: optuna.distributions.FloatDistribution(min(values), max(values))
+            for name, values in study.grid.items()
+        }
+        self._fail_unfinished()
+
+    def _fail_unfinished(self) -> None:
+        from optuna.trial import TrialState
+
+        while self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            self._study.ask()
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def finished(self) -> list[Trial]:
+        """The finished trials whose points are in the grid, by number."""
+        grid = {_key(point) for point in self.plan.points()}
+        return [trial for trial in _trials(self._study) if _key(trial.parameters) in grid]
+
+    def next_points(self) -> list[dict[str, float]]:
+        """The points that are still to be tried, those included that are being tried."""
+        return self.plan.next_points(self.finished())
+
+    def remember(self, trial: Trial) -> None:
+        """Write down a finished trial that another storage had, unless its point is here already."""
+        from optuna.trial import TrialState, create_trial
+
+        if _key(trial.parameters) in {_key(known.parameters) for known in self.finished()}:
+            return
+        ended = trial.failure is None
+        self._study.add_trial(
+            create_trial(
+                state=TrialState.COMPLETE if ended else TrialState.FAIL,
+                value=trial.value if ended else None,
+                params=trial.parameters,
+                distributions=self._distributions,
+                user_attrs={
+                    "seconds": trial.seconds,
+                    **({"figures": trial.figures} if ended else {"failure": trial.failure}),
+                },
+            )
+        )
+
+    def begin(self, point: dict[str, float]) -> optuna.Trial:
+        """Write down that a point is being tried."""
+        self._study.enqueue_trial(point)
+        return self._study.ask(self._distributions)
+
+    def complete(self, trial: optuna.Trial, value: float, figures: dict[str, float], seconds: float) -> Trial:
+        """Write down what came of a trial."""
+        trial.set_user_attr("figures", figures)
+        trial.set_user_attr("seconds", seconds)
+        return _trial(self.plan.name, self._study.tell(trial, value))
+
+    def fail(self, trial: optuna.Trial, reason: str, seconds: float) -> Trial:
+        """Write down that a point has no value, and why."""
+        from optuna.trial import TrialState
+
+        trial.set_user_attr("seconds", seconds)
+        # Last: from here on the trial counts, even if the process is killed before the next line.
+        trial.set_user_attr("failure", reason)
+        return _trial(self.plan.name, self._study.tell(trial, state=TrialState.FAIL))
+
+
+def _trials(study: optuna.Study) -> list[Trial]:
+    from optuna.trial import TrialState
+
+    # A failed trial without a reason was stopped; its point is tried again under another number.
+    return [
+        _trial(study.study_name, trial)
+        for trial in study.get_trials(deepcopy=False)
+        if trial.state == TrialState.COMPLETE or (trial.state == TrialState.FAIL and "failure" in trial.user_attrs)
+    ]
+
+
+def _trial(study: str, trial: optuna.trial.FrozenTrial) -> Trial:
+    failure = trial.user_attrs.get("failure")
+    return Trial(
+        study=study,
+        number=trial.number,
+        parameters=dict(trial.params),
+        value=math.inf if trial.value is None else trial.value,
+        figures=dict(trial.user_attrs.get("figures", {})),
+        seconds=trial.user_attrs.get("seconds", 0.0),
+        failure=failure,
+    )
+
+
+def _key(point: dict[str, float]) -> frozenset[tuple[str, float]]:
+    return frozenset(point.items())
+
+
+def _create(path: Path) -> None:
+    """Create the tables beside ``path`` and move them into place, so that a storage always has all of them."""
+    with staged(path) as place:
+        storage = _connect(place, skip_table_creation=False)
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _connect(path: Path, *, skip_table_creation: bool) -> optuna.storages.RDBStorage:
+    import optuna
+
+    return optuna.storages.RDBStorage(
+        f"sqlite:///{quote(str(path.resolve()))}",
+        engine_kwargs={"connect_args": {"timeout": _BUSY_SECONDS}},
+        skip_table_creation=skip_table_creation,
+    )
+
+
+def _require_optuna() -> None:
+    try:
+        import optuna
+    except ImportError:
+        raise GossamerError("Studies need Optuna, which is not installed: `pip install gossamer[sweeps]`.") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)

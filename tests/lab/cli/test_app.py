@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from gossamer_lab.cli import app, main
+
+
+def called(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Call the command in this process; return exit code, stdout and stderr."""
+    monkeypatch.setattr("sys.argv", ["gossamer", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(["--version"], monkeypatch, capsys) == (0, version("gossamer") + "\n", "")
+
+
+def test_help_names_the_options_of_the_contract(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = called(["train", "--help"], monkeypatch, capsys)
+    assert code == 0
+    settings = {"--regularizer", "--strength", "--a", "--s", "--slant", "--epochs", "--tolerance", "--seed"}
+    files = {"--run-dir", "--resume", "--overwrite", "--compare", "--no-compare", "--json"}
+    assert {option for option in settings | files if option not in out} == set()
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "digits", "--epochs", "many"], ["trian"]])
+def test_wrong_words_end_with_code_2(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = called(words, monkeypatch, capsys)
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_an_error_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "error: Unknown data set 'stars'. There is: digits, mnist, fashion-mnist, pendigits, sdd, cifar-10.\n"
+    assert called(["train", "stars"], monkeypatch, capsys) == (2, "", line)
+
+
+def test_an_option_reaches_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "digits", "--slant", "3", "--run-dir", str(tmp_path / "run")]
+    line = "error: `slant` must lie between 0 and 1/2; received 3.0.\n"
+    assert called(words, monkeypatch, capsys) == (2, "", line)
+
+
+def test_what_the_system_refuses_is_one_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    code, out, err = called(["train", "digits", "--run-dir", str(tmp_path / "file" / "run")], monkeypatch, capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_the_app_is_named_after_the_command() -> None:
+    assert app.info.name == "gossamer"

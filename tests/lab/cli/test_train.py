@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.errors import GossamerError
+from gossamer_lab.cli.train import Request, run_training
+from gossamer_lab.training import RunDirectory
+
+CONTRACT = ["dataset", "regularizer", "seed", "accuracy", "params_kept", "flops_kept", "run_dir"]
+
+
+def request(path: Path | None, **options: Any) -> Request:
+    return Request(**{"dataset": "digits", "run_dir": path, "epochs": 2, "compare": False, "as_json": True, **options})
+
+
+def test_with_json_the_contract_is_the_only_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_training(request(tmp_path / "run", seed=4)) == 0
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    assert out.count("\n") == 1
+    assert list(answer) == CONTRACT
+    assert (answer["dataset"], answer["regularizer"], answer["seed"]) == ("digits", "integrated-tl1", 4)
+    assert answer["run_dir"] == str(tmp_path / "run")
+    assert 0 < answer["accuracy"] <= 1
+    assert answer["params_kept"] == RunDirectory(tmp_path / "run").read_result().params_kept
+    assert "epoch 2 of 2" in err
+    assert "\x1b" not in err
+    assert "\r" not in err
+
+
+def test_by_default_dense_and_l1_are_trained_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_training(request(tmp_path, compare=True, as_json=False)) == 0
+    out = capsys.readouterr().out
+    for word in ("integrated-tl1", "dense", "l1", "strength", "accuracy", "hidden", str(tmp_path)):
+        assert word in out
+    assert "\x1b" not in out
+    results = [RunDirectory(tmp_path / folder).read_result() for folder in ("", "dense", "l1")]
+    assert [result.regularizer for result in results] == ["integrated-tl1", "none", "l1"]
+    assert results[1].params_kept == 1.0
+    assert (tmp_path / "summary.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("regularizer", "folders"), [("none", {"l1"}), ("l1", {"dense"})])
+def test_a_run_is_not_compared_with_itself(
+    tmp_path: Path, regularizer: str, folders: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_training(request(tmp_path, regularizer=regularizer, compare=True, epochs=1))
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == folders
+    assert json.loads(capsys.readouterr().out)["regularizer"] == regularizer
+
+
+@pytest.mark.parametrize(
+    "regularizer",
+    [
+        "transformed-l1",
+        "l2",
+        "group-lasso",
+        "sparse-group-lasso",
+        "combined-group-exclusive",
+        "group-transformed-l1",
+    ],
+)
+def test_every_regularizer_trains(tmp_path: Path, regularizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_training(request(tmp_path, regularizer=regularizer, epochs=1)) == 0
+    assert json.loads(capsys.readouterr().out)["regularizer"] == regularizer
+
+
+def test_regrowth_leaves_no_single_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_training(request(tmp_path / "run", epochs=5, strength=3e-3, regrow=True)) == 0
+    result = RunDirectory(tmp_path / "run").read_result()
+    assert result.params_kept == result.small["weights"] / result.measurement["total"]["weights"]
+    with pytest.raises(GossamerError, match="`regrow` needs a second phase"):
+        run_training(request(tmp_path / "short", regrow=True))
+
+
+def test_slanted_images_make_another_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, slant in {"straight": None, "slanted": 0.1}.items():
+        assert run_training(request(tmp_path / name, slant=slant)) == 0
+    straight, slanted = (RunDirectory(tmp_path / name) for name in ("straight", "slanted"))
+    assert slanted.read_config().differences(straight.read_config()) == ["slant 0.1 (not 0.0)"]
+    assert slanted.read_metrics()[0].loss != straight.read_metrics()[0].loss
+    capsys.readouterr()
+    with pytest.raises(GossamerError, match="`slant` must lie between 0 and 1/2; received 3"):
+        run_training(request(tmp_path / "far", slant=3))
+    assert not (tmp_path / "far").exists()
+
+
+def test_without_a_folder_every_run_gets_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run_training(request(None, epochs=1))
+    folders = [json.loads(line)["run_dir"] for line in capsys.readouterr().out.splitlines()]
+    assert len(set(folders)) == 2
+    assert all(folder.startswith("runs/digits-") and Path(folder).is_dir() for folder in folders)
+
+
+def test_overwrite_begins_anew_and_deletes_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_training(request(tmp_path, epochs=1))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(GossamerError, match="already holds a run"):
+        run_training(request(tmp_path, epochs=1))
+    run_training(request(tmp_path, epochs=2, overwrite=True))
+    assert RunDirectory(tmp_path).read_config().epochs == 2
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    capsys.readouterr()
+
+
+def test_resume_takes_the_options_of_the_run_and_refuses_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_training(request(tmp_path, epochs=1, seed=4))
+    first = capsys.readouterr().out
+    run_training(request(tmp_path, epochs=None, resume=True))
+    assert capsys.readouterr().out == first
+    with pytest.raises(GossamerError, match=r"another configuration.*strength 0\.001 \(not 0\.5\), seed 4 \(not 5\)"):
+        run_training(request(tmp_path, epochs=1, resume=True, seed=5, strength=0.5))
+
+
+def test_resume_where_nothing_has_begun_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_training(request(tmp_path / "new", epochs=1, resume=True)) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"dataset": "stars"}, "Unknown data set 'stars'. There is: digits"),
+        ({"regularizer": "l3"}, "Unknown regularizer 'l3'. There is: integrated-tl1"),
+        ({"strength": -1.0}, "`strength` must"),
+        ({"strength": float("nan")}, "`strength` must"),
+        ({"a": 0.0}, "`a` must"),
+        ({"s": 0.6}, "`s` must"),
+        ({"epochs": 0}, "`epochs` must"),
+        ({"seed": -1}, "`seed` must"),
+        ({"tolerance": -1.0}, "`tolerance` must"),
+        ({"regularizer": "l1", "a": 1.0}, "`--a` means nothing to regularizer 'l1'"),
+        ({"regularizer": "none", "strength": 1.0}, "`--strength` means nothing"),
+        ({"resume": True, "overwrite": True}, "Give one of them"),
+        ({"resume": True, "run_dir": None}, "needs `--run-dir`"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    tmp_path: Path, options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(GossamerError, match=complaint):
+        run_training(request(tmp_path / "run", **options))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_layer_without_weights_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_training(request(tmp_path, strength=10.0, epochs=3))
+    assert "has no weights left; lower `--strength`" in capsys.readouterr().err

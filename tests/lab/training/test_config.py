@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossamer.errors import GossamerError
+from gossamer_lab.training import TrainingConfig
+
+DIGITS = TrainingConfig(dataset="digits")
+
+
+@given(
+    strength=st.floats(0, 1e6),
+    a=st.none() | st.floats(1e-12, 1e12),
+    s=st.none() | st.floats(0, 0.5),
+    tolerance=st.none() | st.floats(0, 1e6),
+    epochs=st.integers(1, 10**6),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_json_and_back_is_the_same(**values: Any) -> None:
+    config = TrainingConfig(dataset="digits", **values)
+    assert TrainingConfig.from_json(config.to_json()) == config
+
+
+@given(epochs=st.integers(1, 1000), hold=st.floats(0, 0.999), warm_up=st.floats(0, 0.999))
+def test_phases_add_up_and_the_first_is_never_empty(epochs: int, hold: float, warm_up: float) -> None:
+    config = replace(DIGITS, epochs=epochs, hold_fraction=hold, warm_up_fraction=warm_up)
+    assert config.sparsify_epochs + config.hold_epochs == epochs
+    assert 0 <= config.warm_up_epochs < config.sparsify_epochs
+
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dataset", ""),
+        ("regularizer", ""),
+        *(("strength", value) for value in (-1e-9, NAN, INFINITY, "1")),
+        *(("a", value) for value in (0.0, -1.0, NAN, INFINITY)),
+        *(("s", value) for value in (-0.1, 0.51, NAN)),
+        *(("epochs", value) for value in (0, -1, 1.5, True)),
+        *(("tolerance", value) for value in (-1.0, NAN)),
+        *(("seed", value) for value in (-1, 0.5, 2**32)),
+        ("batch_size", 0),
+        *(("learning_rate", value) for value in (0.0, INFINITY)),
+        ("hold_learning_rate", 0.0),
+        ("momentum", 1.0),
+        ("warm_up_fraction", -0.1),
+        ("hold_fraction", 1.0),
+        ("regrow", 1),
+        *(("slant", value) for value in (-0.1, 0.6, NAN, "1")),
+    ],
+)
+def test_bad_values_are_named_with_what_was_received(name: str, value: Any) -> None:
+    with pytest.raises(GossamerError, match=f"`{name}` must .*received {value!r}"):
+        replace(DIGITS, **{name: value})
+
+
+def test_differences_name_both_values() -> None:
+    other = replace(DIGITS, seed=3, strength=0.5)
+    assert DIGITS.differences(DIGITS) == []
+    assert DIGITS.differences(other) == ["strength 0.0 (not 0.5)", "seed 0 (not 3)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "not JSON"),
+        ("[]", "format"),
+        (json.dumps(asdict(DIGITS)), "format"),
+        (DIGITS.to_json().replace('"seed"', '"sead"'), "sead"),
+        (json.dumps({"format": "gossamer-run-1", "dataset": "digits"}), "without"),
+        (DIGITS.to_json().replace('"seed": 0', '"seed": -4'), "seed"),
+    ],
+)
+def test_what_is_not_a_configuration_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(GossamerError, match=complaint):
+        TrainingConfig.from_json(text)
+
+
+def test_regrowth_needs_a_second_phase() -> None:
+    with pytest.raises(GossamerError, match="`regrow` needs a second phase"):
+        replace(DIGITS, regrow=True, hold_fraction=0.0)
+
+
+@pytest.mark.parametrize("setting", ["regrow", "slant"])
+def test_a_run_from_before_a_setting_has_its_default(setting: str) -> None:
+    values = json.loads(replace(DIGITS, seed=3).to_json())
+    del values[setting]
+    assert TrainingConfig.from_json(json.dumps(values)) == replace(DIGITS, seed=3)

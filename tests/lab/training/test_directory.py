@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import GossamerError
+from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, clear, open_run
+
+EPOCH = EpochMetrics(
+    epoch=1,
+    phase="sparsify",
+    loss=0.1 + 0.2,
+    penalty=0.0,
+    train_accuracy=0.5,
+    test_accuracy=1 / 3,
+    params_kept=1.0,
+    flops_kept=1.0,
+    units_alive={"hidden": 3},
+    learning_rate=0.05,
+    seconds=0.1,
+)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_new_run_begins_with_its_configuration(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path / "a" / "b", config)
+    assert run.read_config() == config
+
+
+def test_a_folder_with_a_run_is_left_alone_and_the_ways_out_are_named(tmp_path: Path, config: TrainingConfig) -> None:
+    open_run(tmp_path, config)
+    before = contents(tmp_path)
+    with pytest.raises(GossamerError, match=r"already holds a run.*--resume.*--run-dir.*--overwrite"):
+        open_run(tmp_path, replace(config, seed=5))
+    assert contents(tmp_path) == before
+
+
+def test_resume_needs_the_same_configuration(tmp_path: Path, config: TrainingConfig) -> None:
+    open_run(tmp_path, config)
+    open_run(tmp_path, config, resume=True)
+    with pytest.raises(GossamerError, match=r"another configuration.*seed 0 \(not 5\)"):
+        open_run(tmp_path, replace(config, seed=5), resume=True)
+
+
+def test_resume_of_a_run_that_was_stopped_before_it_began_is_a_new_run(tmp_path: Path, config: TrainingConfig) -> None:
+    (tmp_path / "config.json.partial").write_text("{")
+    assert open_run(tmp_path, config, resume=True).read_config() == config
+
+
+def test_files_of_someone_else_are_never_overwritten(tmp_path: Path, config: TrainingConfig) -> None:
+    (tmp_path / "weights.safetensors").write_text("precious")
+    for resume in (False, True):
+        with pytest.raises(GossamerError, match=r"is not a run.*weights\.safetensors"):
+            open_run(tmp_path, config, resume=resume)
+    with pytest.raises(GossamerError, match="is not a run"):
+        clear(tmp_path)
+    assert contents(tmp_path) == {"weights.safetensors": b"precious"}
+
+
+def test_a_configuration_of_another_program_is_never_deleted(tmp_path: Path, config: TrainingConfig) -> None:
+    open_run(tmp_path / "dense", config)
+    (tmp_path / "config.json").write_text('{"theme": "dark"}')
+    before = contents(tmp_path)
+    with pytest.raises(GossamerError, match="format"):
+        clear(tmp_path, ["dense"])
+    with pytest.raises(GossamerError, match="format"):
+        open_run(tmp_path, config, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_clear_deletes_the_files_of_the_runs_and_nothing_else(tmp_path: Path, config: TrainingConfig) -> None:
+    for path in (tmp_path, tmp_path / "dense", tmp_path / "l1"):
+        run = open_run(path, config)
+        for file in run.files:
+            if file != run.config:
+                file.write_text("ours")
+            (path / f".{file.name}.killed.partial").mkdir()
+            (path / f".{file.name}.killed.partial" / file.name).write_text("ours")
+    (tmp_path / "dense" / "notes.txt").write_text("theirs")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text("theirs")
+    clear(tmp_path, ["dense", "l1", "absent"])
+    assert contents(tmp_path) == {"dense/notes.txt": b"theirs", "other/config.json": b"theirs"}
+    assert not (tmp_path / "l1").exists()
+
+
+def test_clear_of_a_folder_that_is_not_there_does_nothing(tmp_path: Path) -> None:
+    clear(tmp_path / "absent", ["dense"])
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_folder_that_is_held_is_neither_held_again_nor_cleared(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path / "run", config)
+    before = contents(tmp_path)
+    with run.held():
+        with pytest.raises(GossamerError, match="under way"), RunDirectory(run.path).held():
+            pass
+        with pytest.raises(GossamerError, match="under way"):
+            clear(run.path)
+        assert contents(tmp_path) == before
+    with run.held():
+        pass
+    clear(run.path)
+    assert not run.path.exists()
+
+
+def test_a_file_is_no_folder(tmp_path: Path, config: TrainingConfig) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GossamerError, match="is a file"):
+        open_run(tmp_path / "file", config)
+
+
+def test_metrics_come_back_as_they_were(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path, config)
+    lines = [replace(EPOCH, epoch=epoch, loss=EPOCH.loss / epoch) for epoch in (1, 2, 3)]
+    for line in lines:
+        run.append_metrics(line)
+    assert run.read_metrics() == lines
+
+
+def test_lines_after_the_checkpoint_are_dropped_even_when_torn(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path, config)
+    run.append_metrics(EPOCH)
+    whole = run.metrics.read_bytes()
+    with run.metrics.open("a") as file:
+        file.write('{"epoch": 2, "ph')
+    assert run.keep_metrics(1) == [EPOCH]
+    assert run.metrics.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", ["", "{}\n", "[1]\n", '{"epoch": 2'])
+def test_damaged_metrics_are_one_clear_error(tmp_path: Path, config: TrainingConfig, damage: str) -> None:
+    run = open_run(tmp_path, config)
+    run.metrics.write_text(damage)
+    with pytest.raises(GossamerError, match=r"metrics\.jsonl is damaged"):
+        run.keep_metrics(1)
+
+
+def test_a_result_that_is_not_there_or_damaged_is_one_clear_error(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path, config)
+    with pytest.raises(GossamerError, match="no finished run"):
+        run.read_result()
+    run.result.write_text("{")
+    with pytest.raises(GossamerError, match=r"result\.json is damaged"):
+        run.read_result()
+    run.result.write_text('{"dataset": "digits"}')
+    with pytest.raises(GossamerError, match=r"result\.json is damaged"):
+        RunDirectory(tmp_path).read_result()
