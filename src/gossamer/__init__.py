@@ -13,7 +13,6 @@ and afterwards:
 """
 
 from gossamer import penalties
-from gossamer.compaction import shrink_
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import ProximalStep, attach, constant, warm_up
@@ -28,7 +27,7 @@ from gossamer.regularizers import (
     sparse_group_lasso,
     transformed_l1,
 )
-from gossamer.shrinking import GraphFormWarning, Plan, plan, shrink, zero_dead_biases
+from gossamer.shrinking import GraphFormWarning, Plan, plan, shrink, shrink_, zero_dead_biases
 from gossamer.store import export_onnx, fastest_linear, load, save
 
 __all__ = [

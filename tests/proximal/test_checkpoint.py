@@ -128,5 +128,5 @@ def test_zeros_follow_a_smaller_weight():
     before = model[0].weight == 0
     weight = model[0].weight
     weight.data = weight.data[kept]
-    handle.select_({weight: {0: kept}})
+    handle.cut_(lambda parameter, zeros: zeros[kept] if parameter is weight else zeros)
     assert torch.equal(optimizer.state_dict()["gossamer"][0]["zeros"]["0.weight"], before[kept])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,7 @@ from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
 from gossamer.proximal.steps import diagonal, group_of, step_sizes
 from gossamer.regularizers import Regularizer, Rule
-from gossamer.shrinking import take
+from gossamer.shrinking import register_state
 
 __all__ = ["ProximalStep"]
 
@@ -66,13 +66,11 @@ class ProximalStep:
             self._siblings.remove(self)
         self._hooks.clear()
 
-    def select_(self, kept: Mapping[nn.Parameter, Mapping[int, Tensor]]) -> None:
-        """Follow weights that were made smaller: keep the given indices of the given dimensions of each weight."""
-        if self._zeros is None:
-            return
-        for rule in self.regularizer.rules:
-            cuts = kept.get(rule.weight.parameter, {})
-            self._zeros[rule.name] = take(self._zeros[rule.name], cuts)
+    def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
+        """Follow weights that were made smaller: keep of the held zeros what is kept of the weights."""
+        if self._zeros is not None:
+            parameters = {rule.name: rule.weight.parameter for rule in self.regularizer.rules}
+            self._zeros = {name: cut(parameters[name], zeros) for name, zeros in self._zeros.items()}
 
     def connect(self, optimizer: Optimizer, siblings: list[ProximalStep]) -> None:
         """Register the hooks and join the other proximal steps of this optimizer."""
@@ -98,6 +96,7 @@ class ProximalStep:
             optimizer.register_state_dict_post_hook(save),
             optimizer.register_load_state_dict_pre_hook(read),
             optimizer.register_load_state_dict_post_hook(load),
+            register_state(optimizer, self),
         ]
 
     # -- the step

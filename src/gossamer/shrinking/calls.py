@@ -71,11 +71,20 @@ def plan(model: nn.Module, example: Example, *, form: Form = "auto") -> Plan:
 
 
 def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None = None) -> Plan:
-    """Remove units from the model itself, also in the middle of training; returns what was done.
+    """Remove from the model, in place, the units that do nothing; training goes on as if nothing had happened.
 
-    Parameter objects stay the same and hold smaller tensors; gradients and every tensor of the parameter's shape in
-    `optimizer.state` are cut alike, and a bias that folding creates joins the param group of its weight. If anything
-    fails, model and optimizer are as they were.
+    Parameter objects stay the same and hold smaller tensors. Gradients, the optimizer's state (momentum, Adam's
+    moments, anything of a parameter's shape) and the state of regularizers attached to it are cut alike; a bias that
+    has to be created joins the parameter group of its weight. Learning-rate schedulers and checkpoints go on as they
+    are. If anything fails, model and optimizer are as they were.
+
+    Args:
+        model: the model in training; exactness holds for the mode in which it is, training or evaluation.
+        example: what the model is called with: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        optimizer: the optimizer that trains it.
+
+    Returns:
+        What was done; it prints as a table.
     """
     call = call_with(model, example)
     if optimizer is not None:

@@ -1,18 +1,45 @@
-"""The optimizer's side of an in-place shrink: its state is cut like the parameters, new biases join their layer."""
+"""The optimizer's side of an in-place shrink: its state is cut like the parameters, new biases join their layer.
+
+What others keep for the parameters of an optimizer (`ParameterState`: the held zeros of a proximal step) is registered
+here and cut along.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from gossamer.errors import GossamerError
 from gossamer.shrinking.cuts import packed, take
 from gossamer.shrinking.plans import Plan
 
-__all__ = ["OptimizerCut", "check_cuts", "check_owner"]
+__all__ = ["OptimizerCut", "ParameterState", "check_cuts", "check_owner", "register_state"]
+
+
+class ParameterState(Protocol):
+    """Tensors of the shapes of parameters, kept outside of `optimizer.state`."""
+
+    def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
+        """Replace each tensor of the shape of a parameter by `cut(parameter, tensor)`, its part that stays."""
+        ...
+
+
+# By optimizer, weakly: what is registered goes when the optimizer goes.
+_registered: WeakKeyDictionary[Optimizer, OrderedDict[int, ParameterState]] = WeakKeyDictionary()
+
+
+def register_state(optimizer: Optimizer, state: ParameterState) -> RemovableHandle:
+    """From now on `shrink_(..., optimizer=optimizer)` cuts this state too; the handle's `remove()` ends it."""
+    registered = _registered.setdefault(optimizer, OrderedDict())
+    handle = RemovableHandle(registered)
+    registered[handle.id] = state
+    return handle
 
 
 def check_owner(model: nn.Module, optimizer: Optimizer) -> None:
@@ -66,6 +93,9 @@ class OptimizerCut:
             named = dict(model.named_parameters(remove_duplicate=False))
             for weight, bias in made.items():
                 self._join(optimizer, named[weight], bias)
+            kept = plan.kept_of(model)
+            for registered in _registered.get(optimizer, {}).values():
+                registered.cut_(lambda parameter, tensor: take(tensor, kept.get(parameter, {})))
         except BaseException:
             while self._undo:
                 self._undo.pop()()

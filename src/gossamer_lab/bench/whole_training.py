@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from gossamer.compaction import shrink_
 from gossamer.measurement import measure
 from gossamer.proximal import attach, warm_up
 from gossamer.regularizers import integrated_tl1
+from gossamer.shrinking import shrink_
 from gossamer_lab.bench.result import Machine, Result, Value
 from gossamer_lab.data import Dataset, digits
 

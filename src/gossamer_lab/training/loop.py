@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gossamer.compaction import shrink_
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import attach, warm_up
 from gossamer.regularizers import Regularizer
-from gossamer.shrinking import shrink, zero_dead_biases
+from gossamer.shrinking import shrink, shrink_, zero_dead_biases
 from gossamer.store import save
 from gossamer_lab.data import Dataset
 from gossamer_lab.training.checkpoint import load_checkpoint, save_checkpoint

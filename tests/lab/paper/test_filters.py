@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gossamer.compaction import shrink_
 from gossamer.errors import GossamerError
+from gossamer.shrinking import shrink_
 from gossamer.store import save
 from gossamer_lab.networks import MnistNetwork, example_of
 from gossamer_lab.paper.filters import _title, collect_filters, filters_figure, has_filters

@@ -50,8 +50,9 @@ def test_a_point_without_value_counts_once_its_reason_is_written(storage):
 
 
 def test_a_storage_is_created_whole(path):
-    partial = path.with_name("sweep.db.partial")
-    partial.write_text("what a killed process left")
+    partial = path.with_name(".sweep.db.killed.partial")
+    partial.mkdir()
+    (partial / "sweep.db").write_text("what a killed process left")
     with sole_writer(path):
-        assert not partial.exists()
+        assert path.exists()
         assert finished(path, "s") == []

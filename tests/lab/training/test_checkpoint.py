@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.compaction import shrink_
 from gossamer.errors import GossamerError
+from gossamer.shrinking import shrink_
 from gossamer_lab.training import Progress, load_checkpoint, save_checkpoint
 
 PROGRESS = Progress(epoch=3, phase="hold", phase_epoch=1, objective=0.1 + 0.2)
