@@ -15,12 +15,14 @@ from gossamer.layers.find import (
     plain_name,
     require_supported,
 )
-from gossamer.layers.layout import Groups, Layout, layouts, require_groups
+from gossamer.layers.kinds import LayerKind, kind_of, layouts
+from gossamer.layers.layout import Groups, Layout, require_groups
 
 __all__ = [
     "CompactMultiheadAttention",
     "Convention",
     "Groups",
+    "LayerKind",
     "Layout",
     "Weight",
     "call_order",
@@ -28,6 +30,7 @@ __all__ = [
     "find_weights",
     "is_compactable",
     "is_parameter",
+    "kind_of",
     "layouts",
     "multiply_adds",
     "original_module",

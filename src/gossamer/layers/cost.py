@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from gossamer.example import Example, call_with, evaluating
-from gossamer.layers.layout import layouts
+from gossamer.layers.kinds import kind_of, layouts
 
 __all__ = ["Convention", "call_order", "multiply_adds"]
 
@@ -76,8 +76,6 @@ def _call_macs(
     sizes = {name: math.prod(layout.sizes) for name, layout in layouts(module).items()}
     if isinstance(module, nn.MultiheadAttention):
         return _attention_macs(module, sizes, args, kwargs)
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-        return dict.fromkeys(sizes, 0)
     received = args[0] if args else next(iter(kwargs.values()))
     uses = _uses(module, received, output, convention)
     return {name: uses * size for name, size in sizes.items()}
@@ -85,16 +83,17 @@ def _call_macs(
 
 def _uses(module: nn.Module, received: Tensor | PackedSequence, output: Tensor, convention: Convention) -> int:
     """How often each weight of the layer is used in one call."""
-    if isinstance(received, PackedSequence):
-        received = received.data
-    if isinstance(module, nn.RNNBase | nn.RNNCellBase):
-        return received.numel() // max(module.input_size, 1)
-    if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
-        return received.numel() // max(module.in_channels, 1)
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        places = output.numel() // max(module.out_channels, 1)
-        return places if convention == "true" else _unpadded_places(module, received)
-    return output.numel() // max(output.shape[-1], 1)
+    kind = kind_of(module)
+    if kind is None:  # a type that a user has registered: one product for each position of its output
+        return output.numel() // max(output.shape[-1], 1)
+    if kind.uses is None:
+        return 0
+    if convention == "cges" and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return _unpadded_places(module, received.data)
+    side, attribute = kind.uses
+    counted = received.data if side == "input" else output  # of a packed sequence, the steps that are really there
+    units: int = getattr(module, attribute)
+    return counted.numel() // max(units, 1)
 
 
 def _unpadded_places(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, received: Tensor) -> int:

@@ -14,7 +14,8 @@ from torch import fx, nn
 from gossamer.errors import GossamerError
 from gossamer.example import Example
 from gossamer.layers.cost import call_order
-from gossamer.layers.layout import Layout, layouts
+from gossamer.layers.kinds import layouts
+from gossamer.layers.layout import Layout
 
 __all__ = ["Weight", "find_weights", "is_parameter", "original_module", "plain_name", "require_supported"]
 

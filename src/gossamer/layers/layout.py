@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Literal, get_args
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Axis", "Groups", "Layout", "layouts", "require_groups"]
+__all__ = ["Axis", "Groups", "Layout", "require_groups"]
 
 Axis = Literal["block", "gate", "out", "in", "tap"]
 Groups = Literal["outputs", "inputs", "taps"]
@@ -51,6 +50,23 @@ class Layout:
 
     axes: tuple[Axis, ...]
     sizes: tuple[int, ...]
+
+    @classmethod
+    def split(cls, axes: tuple[Axis, ...], shape: tuple[int, ...], parts: int) -> Layout:
+        """The layout of a weight of this shape: a first axis of blocks or gates splits dimension 0, taps take the rest.
+
+        Args:
+            axes: The axes in the order in which they are stored.
+            shape: The shape of the weight.
+            parts: How many blocks or gates there are.
+        """
+        first, *others = shape
+        sizes = [parts, first // parts] if axes[0] in ("block", "gate") else [first]
+        if axes[-1] == "tap":
+            sizes += [others[0], math.prod(others[1:])]
+        else:
+            sizes += others
+        return cls(axes, tuple(sizes))
 
     def count(self, groups: Groups) -> int:
         """How many groups there are."""
@@ -78,68 +94,3 @@ class Layout:
     def _order(self, groups: Groups) -> list[int]:
         # A stable sort: the axes that index the groups first, those inside a group after.
         return sorted(range(len(self.axes)), key=lambda axis: not self.indexes(axis, groups))
-
-
-@singledispatch
-def layouts(module: nn.Module) -> dict[str, Layout]:
-    """The weights of a layer: attribute name -> layout. Empty for a module that is not a weight layer.
-
-    Biases and normalisation layers have no entry. Register a type of your own with `layouts.register`.
-    """
-    del module
-    return {}
-
-
-@layouts.register
-def _(module: nn.Linear) -> dict[str, Layout]:
-    return {"weight": Layout(("out", "in"), tuple(module.weight.shape))}
-
-
-@layouts.register(nn.Embedding)
-@layouts.register(nn.EmbeddingBag)
-def _(module: nn.Embedding | nn.EmbeddingBag) -> dict[str, Layout]:
-    return {"weight": Layout(("in", "out"), tuple(module.weight.shape))}
-
-
-@layouts.register(nn.Conv1d)
-@layouts.register(nn.Conv2d)
-@layouts.register(nn.Conv3d)
-def _(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> dict[str, Layout]:
-    outputs, inputs, *kernel = module.weight.shape
-    sizes = (module.groups, outputs // module.groups, inputs, math.prod(kernel))
-    return {"weight": Layout(("block", "out", "in", "tap"), sizes)}
-
-
-@layouts.register(nn.ConvTranspose1d)
-@layouts.register(nn.ConvTranspose2d)
-@layouts.register(nn.ConvTranspose3d)
-def _(module: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> dict[str, Layout]:
-    inputs, outputs, *kernel = module.weight.shape
-    sizes = (module.groups, inputs // module.groups, outputs, math.prod(kernel))
-    return {"weight": Layout(("block", "in", "out", "tap"), sizes)}
-
-
-@layouts.register(nn.RNNBase)
-@layouts.register(nn.RNNCellBase)
-def _(module: nn.RNNBase | nn.RNNCellBase) -> dict[str, Layout]:
-    found: dict[str, Layout] = {}
-    for name, parameter in module.named_parameters(recurse=False):
-        if name.startswith("weight"):
-            rows, columns = parameter.shape
-            gates = 1 if name.startswith("weight_hr") else _gates(module)  # weight_hr projects the hidden state
-            found[name] = Layout(("gate", "out", "in"), (gates, rows // gates, columns))
-    return found
-
-
-@layouts.register
-def _(module: nn.MultiheadAttention) -> dict[str, Layout]:
-    projections = ["in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"]
-    found = {name: getattr(module, name) for name in projections}
-    found["out_proj.weight"] = module.out_proj.weight  # a child module, but never called as one
-    return {name: Layout(("out", "in"), tuple(w.shape)) for name, w in found.items() if w is not None}
-
-
-def _gates(module: nn.RNNBase | nn.RNNCellBase) -> int:
-    if isinstance(module, nn.LSTM | nn.LSTMCell):
-        return 4
-    return 3 if isinstance(module, nn.GRU | nn.GRUCell) else 1

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gossamer.errors import GossamerError
 from gossamer.layers import CompactMultiheadAttention, compact_attention, is_compactable, restore_attention
 from gossamer.store.archive import Archive, open_archive
-from gossamer.store.layers import check_layer
+from gossamer.store.layer_checks import check_layer
 from gossamer.store.manifest import Manifest, class_name
 from gossamer.store.sizes import SizeChange, extent, largest_size, size_changes
 from gossamer.store.slots import Slot, slots

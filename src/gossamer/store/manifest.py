@@ -10,7 +10,7 @@ import torch
 
 from gossamer.errors import GossamerError
 from gossamer.store import strict_json
-from gossamer.store.layers import Shape, Size
+from gossamer.store.layer_checks import Shape, Size
 from gossamer.store.sparse import Encoding
 from gossamer.store.strict_json import Json
 

@@ -13,7 +13,7 @@ from gossamer.errors import GossamerError
 from gossamer.files import staged
 from gossamer.store import strict_json
 from gossamer.store.archive import checksum, write_archive
-from gossamer.store.layers import check_layer
+from gossamer.store.layer_checks import check_layer
 from gossamer.store.manifest import Manifest, ModuleRecord, TensorRecord, check_dtype, class_name, gossamer_version
 from gossamer.store.sizes import largest_size, public_sizes, within
 from gossamer.store.slots import derived_buffers, slots

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.store.layers import Shape, Size, size_attributes
+from gossamer.store.layer_checks import Shape, Size, size_attributes
 from gossamer.store.manifest import ModuleRecord
 
 __all__ = ["SizeChange", "extent", "largest_size", "public_sizes", "size_changes", "within"]

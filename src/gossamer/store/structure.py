@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gossamer.errors import GossamerError
-from gossamer.store.layers import kind_of
+from gossamer.store.layer_checks import torch_kind
 from gossamer.store.manifest import Manifest, TensorRecord, class_name
 from gossamer.store.slots import Slot, derived_buffers
 
@@ -74,7 +74,7 @@ def _check_tensor(name: str, record: TensorRecord, slot: Slot) -> None:
     tensor = slot.tensor
     if tensor is None:
         # What shrinking adds is a bias; anything else would change what a module of yours does.
-        if kind_of(slot.owner) is None or not record.dtype.is_floating_point:
+        if torch_kind(slot.owner) is None or not record.dtype.is_floating_point:
             raise GossamerError(
                 f"the file has a tensor {name!r}, which the model has left out. Make the model with that tensor."
             )

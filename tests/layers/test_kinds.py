@@ -1,0 +1,82 @@
+"""The table of layer kinds, held against the layers themselves. Every row needs an example here."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from gossamer.layers import CompactMultiheadAttention, compact_attention, kind_of, layouts, multiply_adds
+from gossamer.layers.kinds import KINDS
+
+
+def compacted():
+    module = nn.MultiheadAttention(8, 2)
+    compact_attention(module, full_head_dim=4)
+    return module
+
+
+EXAMPLES = {
+    nn.Linear: (lambda: nn.Linear(6, 4), (3, 6)),
+    nn.Conv1d: (lambda: nn.Conv1d(6, 4, 3, groups=2), (2, 6, 9)),
+    nn.Conv2d: (lambda: nn.Conv2d(6, 4, (3, 2), stride=2, padding=1), (2, 6, 7, 7)),
+    nn.Conv3d: (lambda: nn.Conv3d(6, 4, 2), (2, 6, 4, 4, 4)),
+    nn.ConvTranspose1d: (lambda: nn.ConvTranspose1d(6, 4, 3), (2, 6, 5)),
+    nn.ConvTranspose2d: (lambda: nn.ConvTranspose2d(6, 4, 3, stride=2, groups=2), (2, 6, 5, 5)),
+    nn.ConvTranspose3d: (lambda: nn.ConvTranspose3d(6, 4, 2), (2, 6, 3, 3, 3)),
+    nn.Embedding: (lambda: nn.Embedding(6, 4), None),
+    nn.EmbeddingBag: (lambda: nn.EmbeddingBag(6, 4), None),
+    nn.LSTM: (lambda: nn.LSTM(6, 4, num_layers=2, bidirectional=True, proj_size=3), None),
+    nn.LSTMCell: (lambda: nn.LSTMCell(6, 4), None),
+    nn.GRU: (lambda: nn.GRU(6, 4, num_layers=2), None),
+    nn.GRUCell: (lambda: nn.GRUCell(6, 4), None),
+    nn.RNN: (lambda: nn.RNN(6, 4), None),
+    nn.RNNCell: (lambda: nn.RNNCell(6, 4), None),
+    CompactMultiheadAttention: (compacted, None),
+    nn.MultiheadAttention: (lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True), None),
+    nn.modules.batchnorm._BatchNorm: (lambda: nn.BatchNorm2d(6), None),
+    nn.modules.instancenorm._InstanceNorm: (lambda: nn.InstanceNorm1d(6, affine=True), None),
+    nn.GroupNorm: (lambda: nn.GroupNorm(2, 6), None),
+    nn.LayerNorm: (lambda: nn.LayerNorm(6), None),
+    nn.RMSNorm: (lambda: nn.RMSNorm(6), None),
+    nn.PReLU: (lambda: nn.PReLU(6), None),
+    nn.Bilinear: (lambda: nn.Bilinear(6, 4, 2), None),
+    nn.Transformer: (lambda: nn.Transformer(8, 2, 1, 1, 8, batch_first=True), None),
+    nn.Unflatten: (lambda: nn.Unflatten(1, (2, 3)), None),
+}
+LAYERS = [(kind, layer) for kind in KINDS for layer in kind.layers]
+each_layer = pytest.mark.parametrize(("kind", "layer"), LAYERS, ids=[layer.__name__ for _, layer in LAYERS])
+
+
+@each_layer
+def test_a_layer_has_the_tensors_of_its_row(kind, layer):
+    module = EXAMPLES[layer][0]()
+    assert kind_of(module) is kind
+    shapes = kind.shapes(SimpleNamespace(**vars(module)))
+    own = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    assert {name: tuple(tensor.shape) for name, tensor in own.items()}.items() <= dict(shapes).items()
+    assert all(name in vars(module) for name in kind.sizes)
+    for whole, parts in kind.divisible:
+        assert getattr(module, whole) % getattr(module, parts) == 0
+
+
+@each_layer
+def test_a_layout_holds_every_weight_once(kind, layer):
+    module = EXAMPLES[layer][0]()
+    found = layouts(module)
+    matrices = {name for name, p in module.named_parameters() if p.dim() > 1 and not name.startswith("bias")}
+    assert set(found) == (matrices if kind.axes else set())
+    for name, layout in found.items():
+        weight = module.get_parameter(name)
+        for groups in ("outputs", "inputs", "taps"):
+            assert torch.equal(layout.from_groups(layout.as_groups(weight, groups), groups, weight.shape), weight)
+
+
+@pytest.mark.parametrize("layer", [layer for layer, (_, shape) in EXAMPLES.items() if shape], ids=lambda x: x.__name__)
+def test_multiply_adds_are_those_that_pytorch_counts(layer):
+    make, shape = EXAMPLES[layer]
+    module, x = make(), torch.randn(shape)
+    with FlopCounterMode(display=False) as counter:
+        module(x)
+    assert sum(multiply_adds(module, x).values()) == counter.get_total_flops() // 2
