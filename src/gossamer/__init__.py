@@ -1,14 +1,14 @@
-"""Train networks whose weights become exactly zero, and take the zeros out.
+"""Train networks whose weights become exactly zero, then remove the zeros.
 
-In a training loop as it is:
+In your own training loop:
 
     regularizer = gossamer.integrated_tl1(model, strength=1e-4, a=0.1, s=0.1)
     gossamer.attach(optimizer, regularizer)      # every optimizer.step() now ends in the proximal step
 
 and afterwards:
 
-    print(gossamer.measure(model, example))      # what is left, layer by layer
-    small = gossamer.shrink(model, example)      # a really smaller module with the same outputs
+    print(gossamer.measure(model, example))      # weights, units and MACs, layer by layer
+    small = gossamer.shrink(model, example)      # a smaller module with the same outputs
     gossamer.save(small, "net.safetensors")      # gossamer.load(path, Net()) rebuilds it
 """
 

@@ -1,4 +1,4 @@
-"""The one exception of this library: what is wrong, the value received, what to do."""
+"""The library's exception: what is wrong, the value received, what to do."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ __all__ = ["GossamerError"]
 
 
 class GossamerError(ValueError):
-    """Something that the caller can mend; the message says what was received and what to do about it."""
+    """An error that the caller can fix; the message names the value received and the way out."""

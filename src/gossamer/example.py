@@ -1,4 +1,4 @@
-"""Example inputs: what a user hands over as `example`, as one call of the model in evaluation mode."""
+"""Example inputs: the argument `example` as one call of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Call", "Example", "call_with", "disagreement", "evaluating"]
 # One tensor, the positional arguments, or the keyword arguments of a call.
 Example: TypeAlias = Tensor | Sequence[Any] | Mapping[str, Any]
 
-# Largest difference that counts as rounding, relative to the largest output. Other types must agree exactly.
+# Tolerance relative to the largest output, by dtype. Other dtypes must agree exactly.
 _ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
@@ -35,7 +35,7 @@ class Call:
         return _tensors((self.args, self.kwargs))
 
     def run(self, model: nn.Module) -> list[Tensor]:
-        """The tensors that `model` returns, however nested."""
+        """Call `model` and return the tensors of its output, flattened."""
         try:
             return _tensors(model(*self.args, **self.kwargs))
         except Exception as error:
@@ -46,7 +46,7 @@ class Call:
 
 
 def call_with(model: nn.Module, example: Example) -> Call:
-    """`example` as a call of `model`; an error when it does not fit the signature."""
+    """Bind `example` to the signature of `model.forward`; raise `GossamerError` if it does not fit."""
     if not isinstance(model, nn.Module):
         raise GossamerError(f"`model` is a {type(model).__name__}. Give a torch.nn.Module.")
     if isinstance(example, Tensor):
@@ -72,7 +72,7 @@ def call_with(model: nn.Module, example: Example) -> Call:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """`model` in evaluation mode and without gradients; afterwards every module is in the mode that it was in."""
+    """Put `model` into evaluation mode without gradients; restore the mode of every module at the end."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -84,7 +84,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def disagreement(outputs: list[Tensor], wanted: list[Tensor]) -> str | None:
-    """In what `outputs` are not `wanted` to rounding; None if they are."""
+    """Describe how `outputs` differ from `wanted` beyond rounding; None if they agree."""
     if len(outputs) != len(wanted):
         return f"there are {len(outputs)} outputs instead of {len(wanted)}"
     found = (_difference(output, right) for output, right in zip(outputs, wanted, strict=True))

@@ -53,8 +53,8 @@ def test_after_removal_is_what_shrink_leaves():
     alone, removed = (gossamer.measure(model, torch.zeros(1, 4), removal=removal) for removal in (False, True))
     assert [layer.macs_compact for layer in alone.layers] == [12, 16]
     assert [layer.macs_compact for layer in removed.layers] == [12, 12]
-    assert "after removal" in str(removed)
-    assert "after removal" not in str(alone)
+    assert "after shrink" in str(removed)
+    assert "after shrink" not in str(alone)
 
 
 def test_unstructured_zeros_are_not_removable():

@@ -1,4 +1,4 @@
-"""The weight layers of a model: which they are, in which order they run, what they cost, how they are laid out."""
+"""Weight layers: the table of layer kinds, the layout of weights, order of execution, MACs."""
 
 from gossamer.layers.attention import (
     CompactMultiheadAttention,

@@ -1,4 +1,4 @@
-"""`nn.MultiheadAttention` with fewer or narrower heads, which the class of PyTorch cannot express."""
+"""`nn.MultiheadAttention` with fewer or narrower heads, which the PyTorch class cannot represent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["CompactMultiheadAttention", "compact_attention", "is_compactable", "
 
 
 def is_compactable(module: nn.Module) -> bool:
-    """Whether the module is a multi-head attention of the plain kind: one packed projection and nothing added."""
+    """Whether the module is a multi-head attention with one packed projection and no added keys or values."""
     return (
         isinstance(module, nn.MultiheadAttention)
         and module.in_proj_weight is not None
@@ -20,10 +20,10 @@ def is_compactable(module: nn.Module) -> bool:
 
 
 def compact_attention(module: nn.MultiheadAttention, *, full_head_dim: int) -> None:
-    """Turn an attention whose weights were cut into one that computes with them.
+    """Convert an attention whose weights were sliced into one that computes with the smaller weights.
 
-    The object and its parameters stay; its class changes, and `full_head_dim` remembers the width of a head from
-    which the scale comes.
+    The object and its parameters stay the same; its class changes. `full_head_dim` is the original width of a head,
+    which determines the scale.
     """
     module.__class__ = CompactMultiheadAttention
     vars(module)["full_head_dim"] = full_head_dim
@@ -41,7 +41,7 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
     """Attention over `num_heads` heads of width `head_dim`, with the call signature of its base.
 
     The packed projection has `3 * num_heads * head_dim` rows, whatever `embed_dim` is; scores are divided by the root
-    of `full_head_dim`, the width that a head had before.
+    of `full_head_dim`, the original width of a head.
     """
 
     full_head_dim: int
@@ -58,7 +58,7 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As in `nn.MultiheadAttention`."""
-        del is_causal  # a hint there, which goes with an attn_mask
+        del is_causal  # only a hint, which comes with an attn_mask
         batched = query.dim() == 3
         q, k, v = (self._heads(x, part, batched) for part, x in enumerate((query, key, value)))
         scores = q @ k.transpose(-2, -1) * self.full_head_dim**-0.5
@@ -77,7 +77,7 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
         return output, weights if batched else weights[0]
 
     def _heads(self, x: Tensor, part: int, batched: bool) -> Tensor:
-        """Project by one third of the packed weight: batch by heads by positions by width."""
+        """Project by one third of the packed weight; the result is (batch, heads, positions, width)."""
         x = x if batched else x.unsqueeze(0)
         x = x.transpose(0, 1) if batched and not self.batch_first else x
         bias = None if self.in_proj_bias is None else self.in_proj_bias.chunk(3)[part]
@@ -85,7 +85,7 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
         return projected.reshape(*projected.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
     def _attn_mask(self, mask: Tensor | None) -> Tensor | None:
-        """A mask for all, or one for each head of each sample."""
+        """One mask for all heads, or one for each head of each sample."""
         if mask is None or mask.dim() == 2:
             return mask
         return mask.reshape(-1, self.num_heads, *mask.shape[1:])

@@ -1,4 +1,4 @@
-"""A forward pass on an example, and what it tells of the layers: their order and their multiply-adds."""
+"""Order of execution and MACs of the weight layers, observed in one forward pass on an example."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gossamer.layers.kinds import kind_of, layouts
 
 __all__ = ["Convention", "call_order", "multiply_adds"]
 
-# "true": multiply-adds at the sizes that the network really computes. "cges": those of the published code of combined
-# group and exclusive sparsity, which costs a padded convolution at the output size that it would have without padding.
+# "true": MACs at the sizes that the network computes. "cges": as in the published code of combined group and exclusive
+# sparsity, which counts a padded convolution at the output size that it would have without padding.
 Convention = Literal["true", "cges"]
 
 _Observer = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
@@ -31,10 +31,10 @@ def call_order(model: nn.Module, example: Example) -> list[nn.Module]:
 
 
 def multiply_adds(model: nn.Module, example: Example, convention: Convention = "true") -> dict[nn.Parameter, int]:
-    """Weight -> multiply-adds of one forward pass on the example, all calls of all layers that hold it together.
+    """Weight -> MACs of one forward pass on the example, summed over all calls of all layers that share the weight.
 
-    Only products with weights are counted: an attention's products of activations are not. A table look-up
-    (embedding) multiplies nothing.
+    Only products with weights count: products of two activations in attention do not. An embedding look-up has no
+    MACs.
     """
     totals: dict[nn.Parameter, int] = {}
 
@@ -42,7 +42,7 @@ def multiply_adds(model: nn.Module, example: Example, convention: Convention = "
         for attribute, macs in _call_macs(module, args, kwargs, output, convention).items():
             path, _, name = attribute.rpartition(".")
             weight = module.get_submodule(path)._parameters.get(name)
-            if weight is not None:  # else it is computed, by a parametrization
+            if weight is not None:  # otherwise a parametrization computes it
                 totals[weight] = totals.get(weight, 0) + macs
 
     _observe(model, example, add)
@@ -50,7 +50,7 @@ def multiply_adds(model: nn.Module, example: Example, convention: Convention = "
 
 
 def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
-    """Run the model on the example in evaluation mode and show every call of a weight layer to the observer."""
+    """Run the model on the example in evaluation mode and pass every call of a weight layer to the observer."""
     call = call_with(model, example)
     handles = [
         module.register_forward_hook(observer, with_kwargs=True) for module in model.modules() if layouts(module)
@@ -64,7 +64,7 @@ def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
 
 
 def _seeing_hooks(model: nn.Module) -> AbstractContextManager[object]:
-    """Compiled submodules run uncompiled, since they do not look for new hooks. To say so takes PyTorch a second."""
+    """Run compiled submodules in eager mode, since they ignore new hooks. Only if needed: the switch takes a second."""
     compiled = any("_orig_mod" in module._modules for module in model.modules())
     return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
@@ -72,7 +72,7 @@ def _seeing_hooks(model: nn.Module) -> AbstractContextManager[object]:
 def _call_macs(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, convention: Convention
 ) -> dict[str, int]:
-    """Multiply-adds of one call: how often each weight is used, times the number of weights."""
+    """MACs of one call: number of weights times how often each is used."""
     sizes = {name: math.prod(layout.sizes) for name, layout in layouts(module).items()}
     if isinstance(module, nn.MultiheadAttention):
         return _attention_macs(module, sizes, args, kwargs)

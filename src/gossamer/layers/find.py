@@ -1,4 +1,4 @@
-"""The weights of a model that are regularized and measured, in order of execution."""
+"""The weights of a model that are regularized and counted, in order of execution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Weight", "find_weights", "is_parameter", "original_module", "plain_n
 
 @dataclass(frozen=True)
 class Weight:
-    """One weight tensor of one layer. It looks at the module each time, so it follows a module that is made smaller."""
+    """One weight tensor of one layer. It reads the module at each access, so it stays valid when the module shrinks."""
 
     name: str
     module: nn.Module
@@ -35,12 +35,12 @@ class Weight:
 
     @property
     def layout(self) -> Layout:
-        """What its dimensions mean."""
+        """The meaning of its dimensions."""
         return layouts(self.module)[self.attribute]
 
 
 def original_module(model: nn.Module) -> nn.Module:
-    """The module behind `torch.compile` or a data-parallel wrapper, which prefix all of its names."""
+    """Unwrap `torch.compile` and data-parallel wrappers, which prefix all parameter names."""
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return original_module(model.module)
     inner = model._modules.get("_orig_mod")
@@ -48,7 +48,7 @@ def original_module(model: nn.Module) -> nn.Module:
 
 
 def plain_name(name: str) -> str:
-    """A name without what `torch.compile` adds to it when it wraps a submodule."""
+    """A name without the prefixes that `torch.compile` adds to wrapped submodules."""
     return name.replace("_orig_mod.", "").removesuffix("._orig_mod")
 
 
@@ -111,7 +111,7 @@ def _weight_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 class _LayerTracer(fx.Tracer):
-    """A symbolic tracer that takes weight layers as wholes."""
+    """A symbolic tracer that treats weight layers as leaves."""
 
     def __init__(self, weight_layers: Collection[nn.Module]) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def _symbolic_order(model: nn.Module, weight_layers: Collection[nn.Module]) -> l
 
 @contextmanager
 def _attributes_restored(model: nn.Module) -> Iterator[None]:
-    """Undo what a traced `forward` may have left on the modules, such as a symbolic value kept as `self.last`."""
+    """Restore attributes that a traced `forward` may set, such as a symbolic value kept as `self.last`."""
     before: list[tuple[nn.Module, dict[str, Any], dict[str, Any]]] = [
         (module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()
     ]

@@ -39,7 +39,7 @@ _INDEX: dict[Groups, frozenset[Axis]] = {
 
 
 def require_groups(groups: str) -> None:
-    """Raise unless `groups` is one of the three ways to see a weight as groups."""
+    """Raise `GossamerError` unless `groups` is a known grouping."""
     if groups not in get_args(Groups):
         raise GossamerError(f"`groups` must be one of {', '.join(get_args(Groups))}; received {groups!r}.")
 
@@ -69,11 +69,11 @@ class Layout:
         return cls(axes, tuple(sizes))
 
     def count(self, groups: Groups) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return math.prod(size for axis, size in enumerate(self.sizes) if self.indexes(axis, groups))
 
     def group_size(self, groups: Groups) -> int:
-        """How many weights a group holds."""
+        """Number of weights in a group."""
         return math.prod(self.sizes) // max(self.count(groups), 1)
 
     def as_groups(self, weight: Tensor, groups: Groups) -> Tensor:
@@ -88,7 +88,7 @@ class Layout:
         return grouped.reshape([self.sizes[i] for i in order]).permute(back).reshape(shape)
 
     def indexes(self, axis: int, groups: Groups) -> bool:
-        """Whether an axis, by its place, tells the groups apart; the others lie inside a group."""
+        """Whether the axis at this position indexes the groups; the other axes lie inside a group."""
         return self.axes[axis] in _INDEX[groups]
 
     def _order(self, groups: Groups) -> list[int]:

@@ -1,4 +1,4 @@
-"""What is left of a network: zeros, units, multiply-adds, latency."""
+"""Counting: non-zero weights, live units, MACs; and latency."""
 
 from gossamer.measurement.latency import latencies
 from gossamer.measurement.measure import LayerMeasurement, Measurement, measure

@@ -1,4 +1,4 @@
-"""How long a forward pass takes, side by side with other networks."""
+"""Latency of forward passes, measured side by side."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WARM_UP = 3
 
 
 def latencies(models: Sequence[nn.Module], example: Example, rounds: int = 50) -> list[float]:
-    """Seconds of a forward pass of each model on the example: medians over rounds in which each runs once.
+    """Seconds of one forward pass of each model on the example: medians over rounds.
 
-    The models take turns, so that whatever else the machine does meets all of them.
+    The models take turns in every round, so that other load on the machine affects all of them alike.
     """
     calls = [call_with(model, example) for model in models]
     seconds: list[list[float]] = [[] for _ in models]

@@ -1,12 +1,12 @@
-"""How much of a network is left: weights, units, multiply-adds, layer by layer.
+"""Counts of a network, layer by layer: weights, units, MACs.
 
-Zero means == 0.0. Weights are counted without biases. For each weight of a model, with n multiply-adds on the example:
+Zero means == 0.0. Biases are not counted. For each weight tensor, with n MACs on the example:
 
-    units         its output units; alive where any ingoing weight is not zero
-    macs          n: every weight, zero or not
+    units         output units; alive if any ingoing weight is non-zero
+    macs          n: all weights, zero or not
     macs_nonzero  n * (non-zero weights / weights)
-    macs_compact  n * (what is left of the weight when its empty rows and columns are removed / weights): output units
-                  that receive nothing and input units that are not read; with `removal`, what `shrink` really leaves
+    macs_compact  n * (size of the weight without its zero rows and columns / weights); with `removal`, the MACs of the
+                  network that `shrink` returns
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LayerMeasurement:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The counts of every weight of a model, in order of execution, and in total. Prints as a table."""
+    """Counts of every weight of a model, in order of execution, and in total. Prints as a table."""
 
     layers: tuple[LayerMeasurement, ...]
     convention: Convention = "true"
@@ -61,19 +61,16 @@ class Measurement:
 
     @property
     def flops_kept(self) -> float:
-        """Multiply-adds with non-zero weights over all multiply-adds."""
+        """MACs with non-zero weights over all MACs."""
         return _ratio(self.total.macs_nonzero, self.total.macs)
 
     @property
     def flops_kept_compact(self) -> float:
-        """`macs_compact` over all multiply-adds: what is left to compute dense when units are removed."""
+        """`macs_compact` over all MACs: what dense kernels compute after structured removal."""
         return _ratio(self.total.macs_compact, self.total.macs)
 
     def against(self, full: Measurement) -> Measurement:
-        """These counts as parts of a larger network: weights, units and multiply-adds in all are those of `full`.
-
-        For a network from which units were removed: what was removed counts as not kept.
-        """
+        """These counts relative to the network `full`, from which units were removed: removed weights are not kept."""
         whole = {layer.name: layer for layer in full.layers}
         layers = (
             replace(
@@ -84,12 +81,12 @@ class Measurement:
         return replace(self, layers=tuple(layers))
 
     def with_removal(self, small: Measurement) -> Measurement:
-        """The same counts with the multiply-adds that the shrunk network, measured as `small`, has left."""
+        """The same counts with the MACs of the shrunk network, measured as `small`, as `macs_compact`."""
         left = {layer.name: layer.macs for layer in small.layers}
         return replace(self, layers=tuple(replace(x, macs_compact=left[x.name]) for x in self.layers), removal=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings, for JSON."""
+        """Numbers and strings, for JSON."""
         return {
             "params_kept": self.params_kept,
             "flops_kept": self.flops_kept,
@@ -100,8 +97,8 @@ class Measurement:
         }
 
     def __str__(self) -> str:
-        last = "after removal" if self.removal else "no empty rows, columns"
-        header = ("layer", "weights", "non-zero", "kept", "units alive", "multiply-adds", "non-zero", last)
+        last = "after shrink" if self.removal else "without zero rows, columns"
+        header = ("layer", "weights", "non-zero", "kept", "units alive", "MACs", "non-zero", last)
         rows = [header, *(_row(layer) for layer in (*self.layers, self.total))]
         widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
         lines = ["  ".join(_align(row, widths)) for row in rows]
@@ -113,17 +110,17 @@ class Measurement:
 def measure(
     model: nn.Module, example: Example, *, convention: Convention = "true", removal: bool = False
 ) -> Measurement:
-    """Count what is left of a model.
+    """Count the non-zero weights, live units and MACs of a model.
 
     Args:
         model: any module with weight layers; it is run in evaluation mode.
-        example: an input (a tensor, a tuple of arguments, a dict of keyword arguments). Multiply-adds are those of
+        example: an input (a tensor, a tuple of arguments, a dict of keyword arguments). MACs are those of
             this input: pass a single sample for counts per sample.
-        convention: "true" counts at the sizes that are really computed. "cges" costs padded convolutions as if they
-            had no padding, like the published code that the paper's FLOP column stems from; for comparison with the
-            paper only.
-        removal: find out by `shrink` what is left when dead units are removed, which takes a second or more. Otherwise
-            every weight is looked at alone, and `macs_compact` counts its rows and columns that are not empty.
+        convention: "true" counts at the sizes that are computed. "cges" counts padded convolutions as if they had no
+            padding, like the published code that the paper's FLOP column stems from; for comparison with the paper
+            only.
+        removal: call `shrink` to find what structured removal leaves, which takes a second or more. Otherwise
+            `macs_compact` looks at every weight alone and counts its non-zero rows and columns.
     """
     if convention not in get_args(Convention):
         raise GossamerError(f"`convention` must be one of {', '.join(get_args(Convention))}; received {convention!r}.")

@@ -1,7 +1,7 @@
-"""The regularizers by name: integrated transformed l1, its parts, and the baselines it is compared with.
+"""The regularizers: integrated transformed l1, its parts, and the baselines it is compared with.
 
-All take the model, the strength (lambda), what is their own, and the options of `LayerOptions`. Biases and
-normalisation layers are left alone; tied weights count once.
+All take the model, the strength (lambda), their own parameters, and the options of `LayerOptions`. Biases and
+normalisation layers are not regularized; tied weights count once.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def integrated_tl1(
 ) -> Regularizer:
     """Omega(W_l) = mu_l Tl1(W_l) + (1 - mu_l) sum_g ||W_l,g||_2: the paper's regularizer.
 
-    mu_l = s + (1 - 2s)(l - 1)/(L - 1) over the L chosen weights in order of execution, so groups lead in the lower
-    layers and single connections in the upper ones; 1/2 where L = 1. `scale_by_size` weights each group norm by the
-    square root of the group's size.
+    mu_l = s + (1 - 2s)(l - 1)/(L - 1) over the L chosen weights in order of execution, so the group term dominates in
+    the lower layers and the element-wise term in the upper ones; 1/2 if L = 1. `scale_by_size` multiplies each group
+    norm by the square root of the group's size.
     """
     norm = Group(L1())
     transformed = TransformedL1(a)
@@ -69,7 +69,7 @@ def combined_group_exclusive(
     """Omega(W_l) = (1 - mu_l) sum_g ||W_l,g||_2 + mu_l/2 sum_g ||W_l,g||_1^2, mu_l as in `integrated_tl1` (CGES).
 
     Yoon and Hwang (2017). Their groups are outgoing weights: of an input unit, or of a tap of a convolution.
-    `exact=False` takes the exclusive step of their published code, which shrinks more than the minimiser.
+    `exact=False` takes the exclusive step of their published code, which shrinks more than the exact minimiser.
     """
     norm, exclusive = Group(L1()), Exclusive(exact)
     require_groups(groups)
@@ -150,7 +150,7 @@ def l1(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Reg
 
 
 def l2(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
-    """Omega(W) = 1/2 sum_ij w_ij^2, as a proximal step: it shrinks and zeroes nothing."""
+    """Omega(W) = 1/2 sum_ij w_ij^2, as a proximal step: it shrinks weights and produces no zeros."""
     return _alike(model, strength, lambda weight: (Term(L2(), 1.0),), layers)
 
 
@@ -178,5 +178,5 @@ def _balanced(
 
 
 def _size_factor(weight: Weight, groups: Groups, scale_by_size: bool) -> float:
-    # A number, not a function of the weight: when units are removed during training, the objective must stay.
+    # A constant, not a function of the current shape: removing units during training must not change the objective.
     return math.sqrt(weight.layout.group_size(groups)) if scale_by_size else 1.0

@@ -1,4 +1,4 @@
-"""A regularizer: which weight gets which penalties, with which strength, seen as which groups.
+"""A regularizer: the penalties of each weight, with their strengths and groupings.
 
 objective = loss + strength * Omega,   Omega = sum over weights of scale * sum over terms of coefficient * penalty
 """
@@ -21,19 +21,19 @@ __all__ = ["Regularizer", "Rule", "Term"]
 
 @dataclass(frozen=True)
 class Term:
-    """coefficient * penalty, on single weights or, with `groups`, on the weight seen as (groups, group size)."""
+    """coefficient * penalty, element-wise or, with `groups`, on the weight viewed as (groups, group size)."""
 
     penalty: Penalty
     coefficient: float
     groups: Groups | None = None
 
     def value(self, weight: Tensor, layout: Layout) -> Tensor:
-        """coefficient * penalty of the weight as it is now."""
+        """coefficient * penalty of `weight`."""
         seen = weight if self.groups is None else layout.as_groups(weight, self.groups)
         return self.coefficient * self.penalty.value(seen)
 
     def prox(self, weight: Tensor, step: Tensor, layout: Layout) -> Tensor:
-        """The proximal step of the term; `step` is one number, or one for each weight (the metric of an optimizer)."""
+        """The proximal step of the term; `step` is a scalar, or has one entry per weight (a diagonal metric)."""
         step = self.coefficient * step
         if self.groups is None:
             return self.penalty.kernel(weight, step)
@@ -75,7 +75,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Regularizer:
-    """strength * Omega on the weights of a model; made by `integrated_tl1` and its siblings."""
+    """strength * Omega on the weights of a model; created by `integrated_tl1` and the other recipes."""
 
     strength: float
     rules: tuple[Rule, ...]
@@ -88,7 +88,7 @@ class Regularizer:
             raise GossamerError("No weight is left to regularize. Choose other layers by `only` and `skip`.")
 
     def value(self) -> Tensor:
-        """Omega of the weights as they are now, without the strength: objective = loss + strength * value()."""
+        """Omega of the current weights, without the strength: objective = loss + strength * value()."""
         return torch.stack([rule.value().to("cpu", torch.float64) for rule in self.rules]).sum()
 
     def owned_by(self, optimizer: Optimizer) -> Regularizer:

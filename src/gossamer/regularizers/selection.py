@@ -1,4 +1,4 @@
-"""Which weights of a model a regularizer acts on, and how strongly on each."""
+"""The weights that a regularizer acts on, and the relative strength of each."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class LayerOptions(TypedDict, total=False):
     skip: layers to leave out, likewise.
     strengths: layer name -> strength of its own, in place of the common one.
     example: an input of the model; gives the order of execution, and the costs that `cost_exponent` needs.
-    cost_exponent: c >= 0; the strength of a layer is proportional to (multiply-adds per weight)^c, and the mean over
-        all weights stays what it was. 0, the default, treats all layers alike; 0.5 presses on convolutions, where the
-        multiply-adds are. Weights without multiply-adds (embeddings) keep the common strength.
+    cost_exponent: c >= 0; the strength of a layer is proportional to (MACs per weight)^c, normalised so that the mean
+        over all weights is `strength`. With 0, the default, all layers have the same strength; 0.5 penalizes
+        convolutions more, which have most of the MACs. Weights without MACs (embeddings) keep the common strength.
     """
 
     only: Iterable[_Layer] | None
@@ -96,28 +96,28 @@ def _matching(model: nn.Module, weights: tuple[Weight, ...], layers: Iterable[_L
 
 
 def _inside(model: nn.Module, layer: _Layer) -> set[nn.Module | Tensor]:
-    """The modules of a layer or block, and their parameters: a tied weight belongs to every layer that holds it."""
+    """The modules of a layer or block, and their parameters: a tied weight belongs to every layer that shares it."""
     named = {plain_name(name): module for name, module in model.named_modules(remove_duplicate=False)}
     block = named.get(layer) if isinstance(layer, str) else layer
     return set() if block is None else {*original_module(block).modules(), *block.parameters()}
 
 
 def _own(weight: Weight) -> Tensor | None:
-    """The parameter, where there is one: a parametrized weight is none."""
+    """The parameter, or None for a weight that a parametrization computes."""
     return weight.parameter if is_parameter(weight) else None
 
 
 def _cost_scales(
     model: nn.Module, weights: list[Weight], example: Example | None, exponent: float
 ) -> dict[Weight, float]:
-    """(multiply-adds per weight)^exponent, divided by its mean over all weights that have a cost."""
+    """(MACs per weight)^exponent, divided by its mean over all weights that have a cost."""
     if not (math.isfinite(exponent) and exponent >= 0):
         raise GossamerError(f"`cost_exponent` must be finite and not negative; received {exponent!r}.")
     scales = dict.fromkeys(weights, 1.0)
     if exponent == 0:
         return scales
     if example is None:
-        raise GossamerError("`cost_exponent` needs an `example` input, to count the multiply-adds of each layer.")
+        raise GossamerError("`cost_exponent` needs an `example` input, to count the MACs of each layer.")
     macs = multiply_adds(model, example)
     sizes = {weight: weight.parameter.numel() for weight in weights if macs.get(weight.parameter, 0) > 0}
     costs = {weight: (macs[weight.parameter] / size) ** exponent for weight, size in sizes.items()}

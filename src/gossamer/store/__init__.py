@@ -1,4 +1,4 @@
-"""Networks as files: safetensors with a manifest of the shapes, ONNX, and linear layers that run sparse."""
+"""Networks as files: safetensors with a manifest of shapes, and ONNX; linear layers in CSR form."""
 
 from gossamer.store.archive import read_manifest
 from gossamer.store.csr import CSRLinear, LinearTiming, fastest_linear

@@ -1,4 +1,4 @@
-"""Give a fresh network the sizes and the numbers of a saved one: check everything, then change it."""
+"""Load a saved network into a new instance of its class: check everything, then change it."""
 
 from __future__ import annotations
 

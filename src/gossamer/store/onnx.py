@@ -1,4 +1,4 @@
-"""A network as an ONNX file that ONNX Runtime has been seen to run with the same outputs."""
+"""Export to ONNX, verified in ONNX Runtime."""
 
 from __future__ import annotations
 

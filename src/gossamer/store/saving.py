@@ -1,4 +1,4 @@
-"""Write a network to one file that needs neither pickle nor trust to read."""
+"""Save a network to one safetensors file, without pickle."""
 
 from __future__ import annotations
 

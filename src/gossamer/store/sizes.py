@@ -1,4 +1,4 @@
-"""The sizes that modules keep as attributes: which they are, and which changes a file may ask for."""
+"""Size attributes of modules: which they are, and which changes a file may request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tensors of a network live: module, attribute, and whether it is a parameter."""
+"""The slots of a network's tensors: module, attribute, parameter or buffer."""
 
 from __future__ import annotations
 

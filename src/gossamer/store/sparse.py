@@ -1,14 +1,14 @@
-"""The zeros of a tensor, stored compactly and bit for bit.
+"""Lossless sparse encodings of a tensor.
 
-A tensor is stored in the smallest of three ways:
+A tensor is stored in the smallest of three encodings:
 
-- dense: as it is;
-- mask: the values that are not zero, and one bit per element that says where they are;
-- gaps: the values that are not zero, and for each the number of zeros before it, in a byte. The byte 255 means
-  "255 zeros, and more to come". One last gap runs from the last value to the end of the tensor.
+- dense: all elements;
+- mask: the non-zero values, and one bit per element that marks their positions;
+- gaps: the non-zero values, and for each the number of zeros before it, in a byte. The byte 255 means 255 zeros, and
+  the gap continues in the next byte. A last gap runs from the last value to the end of the tensor.
 
-Below about one value in eight the gaps are smaller, above it the mask. "Zero" means that all bits are zero: a
-negative zero is a value like any other, so decoding gives back the very same bits.
+Gaps are smaller below a density of about 1/8, the mask above it. Zero means that all bits are zero: a negative zero
+counts as a value, so decoding restores the tensor bit by bit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Bits: TypeAlias = npt.NDArray[np.generic]
 
 
 class Encoding(StrEnum):
-    """How the elements of a tensor are written down."""
+    """How the elements of a tensor are stored."""
 
     DENSE = "dense"
     MASK = "mask"

@@ -1,4 +1,4 @@
-"""JSON from strangers: one reading of every text, finite numbers, the expected types, or an error."""
+"""Strict parsing of untrusted JSON: unambiguous, finite numbers, the expected types, or an error."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def sequence(value: Json, what: str) -> list[Json]:
 def text(value: Json, what: str) -> str:
     """`value`, which must be a string."""
     if not isinstance(value, str):
-        raise GossamerError(f"{what} is {_short(value)} instead of a text")
+        raise GossamerError(f"{what} is {_short(value)} instead of a string")
     return value
 
 
 def integer(value: Json, what: str, *, lowest: int = -LARGEST_INTEGER) -> int:
-    """`value`, which must be a whole number that fits into 64 bits, and not below `lowest`."""
+    """`value`, which must be an integer that fits into 64 bits, and not below `lowest`."""
     if type(value) is not int or not lowest <= value <= LARGEST_INTEGER:
-        raise GossamerError(f"{what} is {_short(value)} instead of a whole number from {lowest} to {LARGEST_INTEGER}")
+        raise GossamerError(f"{what} is {_short(value)} instead of an integer from {lowest} to {LARGEST_INTEGER}")
     return value
 
 
@@ -93,6 +93,6 @@ def _finite(digits: str) -> float:
 
 
 def _short(value: object) -> str:
-    """A value from a stranger's file in an error message: never longer than a line."""
+    """A value of an untrusted file for an error message: never longer than a line."""
     said = repr(value)
     return said if len(said) <= 80 else f"{said[:77]}..."

@@ -1,4 +1,4 @@
-"""Does the file describe this network? Classes, names, number of dimensions, types, ties."""
+"""Check that a file describes this network: classes, names, numbers of dimensions, dtypes, ties."""
 
 from __future__ import annotations
 
