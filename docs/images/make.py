@@ -1,0 +1,107 @@
+"""Draw the figures of docs/regularization.md: what strength, a and s do.
+
+    python docs/images/make.py [FOLDER]      # writes strength.png, a.png and s.png beside this file, or into FOLDER
+
+`strength.png` is drawn from the committed result files in experiments/tradeoff, the other two from the library.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+import gossamer
+from gossamer.penalties import TransformedL1
+from gossamer_lab.paper.style import STYLES, add_caption, new_figure, save, tidy
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "experiments" / "tradeoff"
+COLOURS = ("#e69f00", "#3a87c8", "#006b4e", "#0b2545")
+DASHES = (":", "--", "-.", "-")
+
+
+def log_axis(axis) -> None:
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def draw_strength(path: Path) -> None:
+    with new_figure(10.5, 6.4) as figure:
+        panels = figure.subplots(2, 2, sharex="col")
+        for column, (dataset, label) in enumerate((("mnist", "MNIST"), ("pendigits", "PENDIGITS"))):
+            lines = (RESULTS / f"{dataset}.jsonl").read_text().splitlines()
+            for method in ("l1", "itl"):
+                runs = sorted(
+                    (run["config"]["strength"], run["result"]["params_kept"], run["result"]["accuracy"])
+                    for run in map(json.loads, lines)
+                    if run["key"] == method
+                )
+                style = STYLES[method]
+                strengths = [run[0] for run in runs]
+                for row, values in enumerate(([100 * run[1] for run in runs], [100 * run[2] for run in runs])):
+                    panels[row, column].plot(
+                        strengths, values, color=style.colour, linestyle=style.line, marker=style.marker,
+                        label={"l1": "l1", "itl": "integrated transformed l1"}[method],
+                    )  # fmt: skip
+            weights, accuracy = panels[:, column]
+            weights.set(title=label, yscale="log", xscale="log", ylabel="weights kept (%), log scale")
+            accuracy.set(xlabel="strength, log scale", ylabel="test accuracy (%)")
+            log_axis(weights.yaxis)
+            log_axis(accuracy.xaxis)
+            accuracy.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+            for axes in (weights, accuracy):
+                tidy(axes)
+        panels[0, 0].legend(frameon=False)
+        add_caption(figure, "One training for each point. The accuracy axes do not begin at 0.")
+        save(figure, path)
+
+
+def draw_a(path: Path) -> None:
+    weights = torch.linspace(0, 2, 2001, dtype=torch.float64)
+    step = 0.1
+    with new_figure(10.5, 4.2) as figure:
+        value, prox = figure.subplots(1, 2)
+        for a, colour, dash in zip((0.01, 0.1, 1.0, 100.0), COLOURS, DASHES, strict=True):
+            penalty = TransformedL1(a)
+            value.plot(weights, penalty.phi(weights), color=colour, linestyle=dash, label=f"a = {a:g}")
+            prox.plot(weights, penalty.prox(weights, step), color=colour, linestyle=dash, label=f"a = {a:g}")
+        prox.plot(weights, weights, color="#999999", linewidth=0.8, label="unchanged")
+        value.set(title="Penalty", xlabel="|w|", ylabel="ρₐ(w)")
+        prox.set(title=f"Weight after one proximal step of size {step:g}", xlabel="|w| before", ylabel="|w| after")
+        for axes in (value, prox):
+            tidy(axes)
+            axes.legend(frameon=False)
+        save(figure, path)
+
+
+def draw_s(path: Path) -> None:
+    depth = 6
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(depth)))
+    with new_figure(6.4, 4.0) as figure:
+        axes: Axes = figure.subplots()
+        for s, colour, dash in zip((0.0, 0.1, 0.3, 0.5), COLOURS, DASHES, strict=True):
+            rules = gossamer.integrated_tl1(model, strength=1e-3, s=s).rules
+            share = [rule.terms[0].coefficient for rule in rules]
+            axes.plot(range(1, depth + 1), share, color=colour, linestyle=dash, marker="o", label=f"s = {s:g}")
+        axes.set(
+            xlabel="layer l, in order of execution", ylabel="μ, share of the element-wise term", ylim=(-0.05, 1.05)
+        )
+        tidy(axes)
+        axes.legend(frameon=False)
+        save(figure, path)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    for name, draw in (("strength", draw_strength), ("a", draw_a), ("s", draw_s)):
+        draw(folder / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
