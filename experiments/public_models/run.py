@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gossamer.shrinking.calls import settle
+import gossamer
 
 FILE = Path(__file__).with_name("results.jsonl")
 IMAGE, PHOTO, LARGE = torch.randn(1, 3, 64, 64), torch.randn(1, 3, 224, 224), torch.randn(1, 3, 299, 299)
@@ -192,7 +192,7 @@ def main() -> None:
         torch.manual_seed(0)
         model = kill_half(make().eval())
         started = time.perf_counter()
-        plan = settle(model, example, "auto").plan
+        plan = gossamer.plan(model, example)
         row = {
             "package": package,
             "network": name,
@@ -200,7 +200,7 @@ def main() -> None:
             "parameters": plan.weights_before,
             "left": plan.weights_after,
             "seconds": round(time.perf_counter() - started, 1),
-            "unexplained": sum("please report" in reason for channels in plan.channels for reason in channels.held),
+            "unexplained": sum("please report" in reason for channels in plan.channels for reason in channels.reasons),
         }
         with FILE.open("a") as file:
             file.write(json.dumps(row) + "\n")

@@ -8,9 +8,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from torch import nn
 
-from gossamer.shrinking.attempt import UNPROVEN
-from gossamer.shrinking.calls import Form, settle
-from gossamer.shrinking.interpret import TRIPPED
+from gossamer.shrinking import plan
+from gossamer.shrinking.analyse import RULE_FAILED
+from gossamer.shrinking.api import Form
+from gossamer.shrinking.decide import NOT_VERIFIED
 
 from .networks import Recipe, build, recipes
 
@@ -20,16 +21,16 @@ NETWORKS = int(os.environ.get("GOSSAMER_NETWORKS", "50"))
 def check(recipe: Recipe, form: Form) -> tuple[int, int]:
     """Shrink a random network and compare; returns the number of parameters before and after."""
     model, example = build(recipe)
-    outcome = settle(model, example, form)
-    small = outcome.result
-    reasons = {reason for channels in outcome.plan.channels for reason in channels.held}
-    assert UNPROVEN not in reasons, (recipe, str(outcome.plan))
-    assert not any(reason.startswith(TRIPPED) for reason in reasons), (recipe, str(outcome.plan))
+    found = plan(model, example, form=form)
+    small = found.apply()
+    reasons = {reason for channels in found.channels for reason in channels.reasons}
+    assert NOT_VERIFIED not in reasons, (recipe, str(found))
+    assert not any(reason.startswith(RULE_FAILED) for reason in reasons), (recipe, str(found))
     other = torch.randn_like(example) if recipe.image else torch.randint(0, 11, example.shape)
     tolerance = 1e-10 if recipe.double else 1e-5
     for given_input in (example, other, torch.cat([other, example])):
-        expected, found = model(given_input), small(given_input)
-        error = (expected - found).abs().max() / expected.abs().max().clamp_min(1e-3)
+        expected, outputs = model(given_input), small(given_input)
+        error = (expected - outputs).abs().max() / expected.abs().max().clamp_min(1e-3)
         assert error <= tolerance, (recipe, float(error))
     return count(model), count(small)
 

@@ -20,7 +20,7 @@ def zero_rows(layer: nn.Module, *rows: int, bias: bool = False) -> None:
             layer.bias[list(rows)] = 0
 
 
-class WrittenIn(nn.Module):
+class HardCoded(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(1, 6, 3)
@@ -33,9 +33,9 @@ class WrittenIn(nn.Module):
 
 
 @pytest.fixture
-def written_in() -> WrittenIn:
+def hard_coded() -> HardCoded:
     torch.manual_seed(0)
-    model = WrittenIn()
+    model = HardCoded()
     zero_rows(model.conv, 1, 2, bias=True)
     zero_rows(model.hidden, 0)
     return model
@@ -51,46 +51,46 @@ def test_a_dense_model_comes_back_unchanged() -> None:
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), small.parameters(), strict=True))
 
 
-def test_shrinking_twice_changes_nothing(written_in: WrittenIn) -> None:
+def test_shrinking_twice_changes_nothing(hard_coded: HardCoded) -> None:
     x = torch.randn(2, 1, 6, 6)
-    once = shrink(written_in, x, form="module")
+    once = shrink(hard_coded, x, form="module")
     assert plan(once, x, form="module").empty
-    assert not plan(written_in, x, form="module").empty
+    assert not plan(hard_coded, x, form="module").empty
 
 
-def test_the_original_is_untouched(written_in: WrittenIn) -> None:
-    before = copy.deepcopy(written_in.state_dict())
-    written_in.train()
-    small = shrink(written_in, torch.randn(2, 1, 6, 6), form="module")
-    assert written_in.training
+def test_the_original_is_untouched(hard_coded: HardCoded) -> None:
+    before = copy.deepcopy(hard_coded.state_dict())
+    hard_coded.train()
+    small = shrink(hard_coded, torch.randn(2, 1, 6, 6), form="module")
+    assert hard_coded.training
     assert small.training
-    assert all(torch.equal(before[name], tensor) for name, tensor in written_in.state_dict().items())
+    assert all(torch.equal(before[name], tensor) for name, tensor in hard_coded.state_dict().items())
     small.head.weight.data.zero_()
-    assert not torch.equal(written_in.head.weight, torch.zeros(2, 5))
+    assert not torch.equal(hard_coded.head.weight, torch.zeros(2, 5))
 
 
-def test_module_form_keeps_what_forward_counts(written_in: WrittenIn) -> None:
+def test_module_form_keeps_what_forward_counts(hard_coded: HardCoded) -> None:
     x = torch.randn(2, 1, 6, 6)
-    small = shrink(written_in, x, form="module")
-    assert isinstance(small, WrittenIn)
+    small = shrink(hard_coded, x, form="module")
+    assert isinstance(small, HardCoded)
     assert (small.conv.out_channels, small.hidden.out_features) == (6, 4)
-    agrees(written_in, small, x)
-    reasons = [reason for row in plan(written_in, x, form="module").channels for reason in row.held]
-    assert "its number is written into forward" in reasons
+    agrees(hard_coded, small, x)
+    reasons = [reason for row in plan(hard_coded, x, form="module").channels for reason in row.reasons]
+    assert "its size is hard-coded in forward" in reasons
 
 
-def test_auto_form_returns_the_graph_and_says_so(written_in: WrittenIn) -> None:
-    with pytest.warns(GraphFormWarning, match="sizes written in"):
-        small = shrink(written_in, torch.randn(1, 1, 6, 6))
+def test_auto_form_returns_the_graph_and_says_so(hard_coded: HardCoded) -> None:
+    with pytest.warns(GraphFormWarning, match="sizes hard-coded"):
+        small = shrink(hard_coded, torch.randn(1, 1, 6, 6))
     assert isinstance(small, torch.fx.GraphModule)
     assert small.get_parameter("conv.weight").shape[0] == 4
-    agrees(written_in, small, torch.randn(7, 1, 6, 6))
+    agrees(hard_coded, small, torch.randn(7, 1, 6, 6))
 
 
-def test_graph_form_keeps_the_batch_free(written_in: WrittenIn) -> None:
-    small = shrink(written_in, torch.randn(1, 1, 6, 6), form="graph")
+def test_graph_form_keeps_the_batch_free(hard_coded: HardCoded) -> None:
+    small = shrink(hard_coded, torch.randn(1, 1, 6, 6), form="graph")
     for batch in (1, 2, 5):
-        agrees(written_in, small, torch.randn(batch, 1, 6, 6))
+        agrees(hard_coded, small, torch.randn(batch, 1, 6, 6))
 
 
 def test_constants_fold_into_a_new_bias() -> None:
@@ -129,7 +129,7 @@ def test_a_dead_layer_keeps_one_unit() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     zero_rows(model[2], 0, 1)
     found = plan(model, torch.randn(1, 3))
-    assert "at least one unit stays" in str(found)
+    assert "every layer keeps at least one unit" in str(found)
     small = shrink(model, torch.randn(1, 3))
     assert small[0].out_features == 1
     agrees(model, small, torch.randn(4, 3))

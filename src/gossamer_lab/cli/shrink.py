@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from gossamer.errors import GossamerError
-from gossamer.shrinking import plan, shrink
+from gossamer.shrinking import plan
 from gossamer.store import read_manifest
 from gossamer_lab.cli.display import Display
 from gossamer_lab.cli.networks import StoredNetwork, compare, open_network
@@ -27,10 +27,10 @@ def run_shrink(path: Path, as_json: bool) -> None:
             f"{path} holds no trained network: there is no {run.weights.name}. Give the folder of a run."
         )
     trained = open_network(run.weights)
-    network = shrink(trained.model, trained.example, form="module")
-    small = write_small(network, trained.example, run, read_manifest(run.weights).provenance)
+    found = plan(trained.model, trained.example, form="module")
+    small = write_small(found.apply(), trained.example, run, read_manifest(run.weights).provenance)
     display = Display(quiet=as_json)
-    display.text(str(plan(trained.model, trained.example, form="module")))
+    display.text(str(found))
     show_small(run, display)
     if as_json:
         print(json.dumps({"run_dir": str(path), **asdict(small)}))

@@ -1,0 +1,276 @@
+"""The facts of one analysis: abstract values, dependencies between units, and constraints on shapes.
+
+A *dependency* says which units a unit reads. If an output unit `o` of a layer is live, it reads every input unit `i`
+with `nonzero[o, i]`; an input that is *foldable* (its constant is zero, or can be added to the bias) need not be live
+for that. Everything else that needs a unit pins its label.
+
+A rule receives the `Analysis` and a node, looks up the abstract values of the inputs, adds facts, and returns the
+abstract value of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from gossamer.shrinking.analyse.domain import AbstractValue, Labels, compress, constant_value, no_units, unknown_value
+from gossamer.shrinking.trace import TracedModel, calling_module, size_hint
+
+__all__ = [
+    "Analysis",
+    "Dependency",
+    "EqualCounts",
+    "Layer",
+    "LayerCall",
+    "ParameterView",
+    "Rectangle",
+    "SizeAttribute",
+    "abstract_values_in",
+]
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """Readers `(g, o)` read inputs `(g, i)` where `nonzero` `(g, o, i)`, except inputs that are `foldable` `(g, i)`."""
+
+    readers: Tensor
+    inputs: Tensor
+    nonzero: Tensor
+    foldable: Tensor
+
+
+@dataclass(frozen=True)
+class EqualCounts:
+    """Label matrices with common rows: a row is removed from all of them, or all rows keep equally many units."""
+
+    matrices: tuple[Tensor, ...]
+    reason: str
+    rows_removable: bool = True
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A label tensor whose kept positions must be a Cartesian product of kept indices per dimension."""
+
+    labels: Tensor
+    reason: str
+
+
+@dataclass(frozen=True)
+class SizeAttribute:
+    """An integer attribute of a module that counts units: labels of a vector, or rows of a matrix of labels."""
+
+    module: str
+    attribute: str
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class ParameterView:
+    """A weight as a view of a parameter: for each dimension of the view, the parameter's dimension and the indices."""
+
+    name: str
+    dims: tuple[int, ...]
+    index: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer: output labels `(g, o)`, input labels `(g, i)`, and the inputs' constants where known."""
+
+    outputs: Tensor
+    inputs: Tensor
+    constants: Tensor
+    known: Tensor
+    node_name: str
+
+
+@dataclass
+class Layer:
+    """A weight with all of its calls.
+
+    `tap_sums` `(g, o, i)` is the weight summed over its taps: an input that is the constant c everywhere adds
+    `tap_sums * c` to an output. `obstacle` says why that cannot be added to a bias; it is empty if it can.
+    """
+
+    weight: str
+    bias: str | None
+    nonzero: Tensor
+    tap_sums: Tensor
+    obstacle: str
+    calls: list[LayerCall] = field(default_factory=list)
+
+    def constants(self) -> Tensor:
+        """The constant of each input `(g, i)`, valid where `constant_inputs` is true."""
+        return self.calls[0].constants
+
+    def constant_inputs(self) -> Tensor:
+        """Inputs `(g, i)` that are the same constant in every call."""
+        first = self.calls[0]
+        constant = first.known
+        for call in self.calls[1:]:
+            constant = constant & call.known & (call.constants == first.constants)
+        return constant
+
+    def foldable(self) -> Tensor:
+        """Inputs `(g, i)` that can be removed although they are read: constants that are zero or fold into a bias."""
+        constant = self.constant_inputs()
+        return constant & (self.constants() == 0) if self.obstacle else constant
+
+    def dependencies(self) -> list[Dependency]:
+        """One dependency per call."""
+        foldable = self.foldable()
+        return [Dependency(call.outputs, call.inputs, self.nonzero, foldable) for call in self.calls]
+
+
+class Analysis:
+    """Everything that the abstract interpretation of one traced model finds.
+
+    `axis_labels[name][dim]` are the labels along a dimension of a parameter or buffer, `element_labels[name]` those of
+    one that is used as a plain value. `literal_sizes` holds the sizes that an operation spells out as integers.
+    """
+
+    def __init__(
+        self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool, whole_heads: bool
+    ) -> None:
+        self.model = model
+        self.modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
+        self.traced = traced
+        self.training = training
+        self.rewrites_graph = rewrites_graph
+        self.whole_heads = whole_heads
+        self.labels = Labels()
+        self.values: dict[fx.Node, Any] = {}
+        self.deferred: dict[fx.Node, Callable[[Analysis, fx.Node], Any]] = {}
+        self.axis_labels: dict[str, dict[int, Tensor]] = {}
+        self.element_labels: dict[str, Tensor] = {}
+        self.layers: dict[tuple[str, str | None, str], Layer] = {}
+        self.dependencies: list[Dependency] = []
+        self.equal_counts: list[EqualCounts] = []
+        self.rectangles: list[Rectangle] = []
+        self.size_attributes: list[SizeAttribute] = []
+        self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
+
+    # Lookup.
+
+    def value(self, node: fx.Node) -> AbstractValue:
+        """The abstract value of a tensor; a parameter that is used as a plain value has one label per element."""
+        found = self.result(node)
+        assert isinstance(found, AbstractValue), f"{node} is not a tensor"
+        return found
+
+    def result(self, node: fx.Node) -> Any:
+        """The result of a node: an abstract value, a tuple of them, or a number. Deferred nodes are evaluated now."""
+        if node not in self.values and node in self.traced.states:
+            self.values[node] = self._elements(self.traced.states[node])
+        if node not in self.values and node in self.deferred:
+            self.values[node] = self.deferred[node](self, node)
+        return self.values.get(node)
+
+    def numbers(self, arguments: Any) -> Any:
+        """Arguments with the numbers that the graph computes (sizes, above all) in place of their nodes."""
+        return fx.map_arg(arguments, lambda node: self.values[node])
+
+    def tensor(self, name: str) -> Tensor:
+        """A parameter or buffer by name, on the CPU."""
+        return self.traced.tensors[name].detach().cpu()
+
+    def state_name(self, node: Any) -> str | None:
+        """The name of the parameter or buffer that a node stands for, or None."""
+        return self.traced.states.get(node) if isinstance(node, fx.Node) else None
+
+    def state_tensor(self, node: Any) -> Tensor | None:
+        """The parameter or buffer that a node stands for, or None."""
+        name = self.state_name(node)
+        return None if name is None else self.tensor(name)
+
+    def caller(self, node: fx.Node) -> nn.Module:
+        """The module whose forward executes this operation."""
+        return self.modules.get(calling_module(node), self.model)
+
+    def in_training(self, node: fx.Node) -> bool:
+        """Whether this operation runs in training mode, and the analysis has to hold for that."""
+        return self.training and bool(self.caller(node).training)
+
+    # Facts.
+
+    def bind(self, view: ParameterView, at: int, labels: Tensor) -> None:
+        """Dimension `at` of a view of a parameter carries these labels."""
+        dim, index = view.dims[at], view.index[at]
+        own = self.axis_labels.setdefault(view.name, {})
+        if dim not in own:
+            own[dim] = self.labels.fresh(self.traced.tensors[view.name].size(dim))
+        self.labels.unify(own[dim][index], labels)
+
+    def depend(self, readers: Tensor, inputs: Tensor, foldable: Tensor | None = None) -> None:
+        """All readers `(g, o)` read all inputs `(g, i)` of their row."""
+        nonzero = torch.ones(readers.size(0), readers.size(1), inputs.size(1), dtype=torch.bool)
+        foldable = torch.zeros_like(inputs, dtype=torch.bool) if foldable is None else foldable
+        self.dependencies.append(Dependency(readers, inputs, nonzero, foldable))
+
+    def count_units(self, module: str, attribute: str, labels: Tensor) -> None:
+        """An attribute of a module holds the number of these units (of rows, for a matrix of labels)."""
+        self.size_attributes.append(SizeAttribute(module, attribute, labels))
+
+    def pin_inputs(self, node: fx.Node, reason: str) -> None:
+        """Every unit that a node reads stays."""
+        for source in node.all_input_nodes:
+            for value in abstract_values_in(self.result(source)):
+                self.labels.pin(value.labels, reason)
+
+    def opaque(self, node: fx.Node, reason: str) -> Any:
+        """The result of an operation that is not analysed: its inputs are pinned, nothing is known about it."""
+        self.pin_inputs(node, reason)
+        return self.unknown_result(node)
+
+    def unknown_result(self, node: fx.Node) -> Any:
+        """A result of the node's shape without units and without known constants."""
+        return _unknown(node.meta["val"])
+
+    def finish(self) -> None:
+        """Constrain parameters that are used as plain values; pin those that are used as layers as well."""
+        for name in self.axis_labels.keys() & self.element_labels.keys():
+            reason = f"{name} is used both as a weight and as a plain value"
+            self.labels.pin(self.element_labels[name], reason)
+            for labels in self.axis_labels[name].values():
+                self.labels.pin(labels, reason)
+        for name, labels in self.element_labels.items():
+            if labels.dim() > 1:
+                self.rectangles.append(Rectangle(labels, f"{name} must stay rectangular"))
+
+    def parameter_labels(self) -> list[Tensor]:
+        """The labels of all parameters and buffers, one tensor per dimension or per plain value."""
+        along = [labels for dims in self.axis_labels.values() for labels in dims.values()]
+        return [*along, *self.element_labels.values()]
+
+    def _elements(self, name: str) -> AbstractValue:
+        tensor = self.tensor(name)
+        if tensor.dim() == 0:
+            labels = no_units(())
+        else:
+            labels = self.element_labels.setdefault(name, self.labels.fresh(*tensor.shape))
+        is_updated = self.training and not isinstance(self.traced.tensors[name], nn.Parameter)
+        return unknown_value(labels, tensor.dtype) if is_updated else constant_value(compress(tensor), labels)
+
+
+def abstract_values_in(result: Any) -> list[AbstractValue]:
+    """The abstract values of a result, however nested."""
+    if isinstance(result, AbstractValue):
+        return [result]
+    if isinstance(result, tuple | list):
+        return [value for item in result for value in abstract_values_in(item)]
+    return []
+
+
+def _unknown(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return unknown_value(no_units([size_hint(size) for size in value.shape]), value.dtype)
+    if isinstance(value, tuple | list):
+        return tuple(_unknown(item) for item in value)
+    if isinstance(value, torch.SymInt):
+        return size_hint(value)
+    return value

@@ -1,0 +1,207 @@
+"""Products of two activations, and scaled-dot-product attention as two of them.
+
+    scores = q @ k.T     sums over the units of a head: q_d and k_d are unified, and a pair of which one side is zero
+                         contributes nothing
+    mixed = scores @ v   sums over positions: the units of the result are those of v
+
+The scores have one unit per head. A head is live while one of its value units is, and then reads its query and key
+units.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from gossamer.layers.attention import is_compactable
+from gossamer.shrinking.analyse.domain import (
+    NO_UNIT,
+    AbstractValue,
+    as_matrix,
+    compress,
+    no_units,
+    unexpand,
+    unknown_value,
+    varying_dims,
+)
+from gossamer.shrinking.analyse.facts import Analysis, EqualCounts
+from gossamer.shrinking.analyse.rules.layers import matrix_product
+from gossamer.shrinking.analyse.rules.pointwise import unify_broadcast
+from gossamer.shrinking.trace import arguments
+
+__all__ = ["einsum", "matmul", "scaled_dot_product_attention"]
+
+aten = torch.ops.aten
+
+_EQUAL_HEADS = "all heads must keep the same width"
+
+
+def matmul(analysis: Analysis, node: fx.Node) -> Any:
+    """A layer if the right side is a parameter; else a product of two activations."""
+    as_layer = matrix_product(analysis, node)
+    if as_layer is not None:
+        return as_layer
+    if node.target is aten.addmm.default:
+        return _mixes_units(analysis, node)
+    sides = [analysis.value(n) for n in node.all_input_nodes]
+    result = _product(analysis, *sides) if len(sides) == 2 else None
+    return _mixes_units(analysis, node) if result is None else result
+
+
+def einsum(analysis: Analysis, node: fx.Node) -> Any:
+    """A matrix product, if one index is summed over and each operand has one index of its own."""
+    equation, operands = node.args[0], node.args[1]
+    indices = _indices(str(equation).replace(" ", ""))
+    if indices is None or not isinstance(operands, list | tuple) or len(operands) != 2:
+        return _mixes_units(analysis, node)
+    first, second, target = indices
+    batch = [c for c in target if c in first and c in second]
+    summed = [c for c in first if c in second and c not in target]
+    rows, columns = [c for c in first if c not in second], [c for c in second if c not in first]
+    single = all(len(part) == 1 for part in (summed, rows, columns))
+    if not single or any(n in analysis.traced.states for n in operands):
+        return _mixes_units(analysis, node)
+    left = _rearrange(analysis.value(operands[0]), first, [*batch, *rows, *summed])  # type: ignore[arg-type]
+    right = _rearrange(analysis.value(operands[1]), second, [*batch, *summed, *columns])  # type: ignore[arg-type]
+    result = _product(analysis, left, right)
+    if result is None:
+        return _mixes_units(analysis, node)
+    return _rearrange(result, "".join([*batch, *rows, *columns]), list(target))
+
+
+def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
+    """Two products, with a mask added to the scores between them."""
+    named = arguments(node)
+    query, key, value = (analysis.value(named[part]) for part in ("query", "key", "value"))
+    heads = query.shape[-3] if query.labels.dim() > 3 else 1
+    key_heads = key.shape[-3] if key.labels.dim() > 3 else 1
+    is_grouped = named["enable_gqa"] and heads != key_heads
+    if is_grouped:
+        key, value = (_repeat_heads(side, heads // key_heads) for side in (key, value))
+    scores = _product(analysis, query, _transpose(key))
+    if scores is not None and named["attn_mask"] is not None:
+        mask = analysis.value(named["attn_mask"])
+        scores = unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)))
+    result = None if scores is None else _product(analysis, scores, value)
+    if result is None or scores is None:
+        return _mixes_units(analysis, node)
+    if is_grouped:
+        by_key_head = scores.labels[(0,) * (scores.labels.dim() - 3)][:, 0, 0].view(key_heads, -1)
+        reason = "every key head must keep the same number of query heads"
+        analysis.equal_counts.append(EqualCounts((by_key_head,), reason))
+    if named["scale"] is None and not analysis.rewrites_graph and not is_compactable(analysis.caller(node)):
+        # The default scale is the width of a head to the power -1/2, so the width must not change.
+        analysis.labels.unify(query.labels, query.labels.narrow(-1, 0, 1))
+    return result
+
+
+def _mixes_units(analysis: Analysis, node: fx.Node) -> Any:
+    return analysis.opaque(node, f"{node.target} mixes its units")
+
+
+def _indices(equation: str) -> tuple[str, str, str] | None:
+    """The indices of both operands and of the result, if none repeats within one of them."""
+    inputs, arrow, target = equation.partition("->")
+    words = (*inputs.split(","), target)
+    if not arrow or len(words) != 3 or "." in equation or any(len(set(w)) != len(w) for w in words):
+        return None
+    return words[0], words[1], words[2]
+
+
+def _rearrange(value: AbstractValue, indices: str, order: list[str]) -> AbstractValue:
+    places = [indices.index(index) for index in order]
+    return AbstractValue(*(f.permute(places) for f in (value.labels, value.constant, value.known)))
+
+
+def _repeat_heads(value: AbstractValue, times: int) -> AbstractValue:
+    fields = (value.labels, value.constant, value.known)
+    return AbstractValue(*(compress(f.repeat_interleave(times, dim=-3)) for f in fields))
+
+
+def _transpose(value: AbstractValue) -> AbstractValue:
+    return AbstractValue(*(f.transpose(-1, -2) for f in (value.labels, value.constant, value.known)))
+
+
+def _product(analysis: Analysis, left: AbstractValue, right: AbstractValue) -> AbstractValue | None:
+    """`left @ right`; None when the units run along dimensions for which there is no rule."""
+    rank = left.labels.dim()
+    if rank != right.labels.dim() or rank < 2 or left.shape[:-2] != right.shape[:-2]:
+        with_units = left.has_units or right.has_units
+        return None if with_units else unknown_value(no_units(_product_shape(left, right)))
+    moves = (varying_dims(left.labels), varying_dims(right.labels))
+    rows = sorted({d for dims in moves for d in dims if d < rank - 2})
+    inner = (rank - 1 in moves[0] and left.has_units, rank - 2 in moves[1] and right.has_units)
+    outer = (rank - 2 in moves[0], rank - 1 in moves[1])
+    if all(inner) and not any(outer):
+        return _sum_over_units(analysis, left, right, rows)
+    if any(inner) or all(outer):
+        return None
+    return _sum_over_positions(analysis, (left, right), rows, outer)
+
+
+def _product_shape(left: AbstractValue, right: AbstractValue) -> tuple[int, ...]:
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])  # type: ignore[no-untyped-call]
+    return (*batch, left.shape[-2], right.shape[-1])
+
+
+def _sum_over_units(analysis: Analysis, left: AbstractValue, right: AbstractValue, rows: list[int]) -> AbstractValue:
+    """`q @ k.T`: the units of both sides are unified; the result has one unit per head."""
+    shape, rank = _product_shape(left, right), left.labels.dim()
+    queries = as_matrix(left.labels, rows, [rank - 1])
+    keys = as_matrix(right.labels, rows, [rank - 2])
+    analysis.labels.unify(queries, keys)
+    if analysis.whole_heads:
+        analysis.labels.unify(queries, queries[:, :1])
+    is_zero = _always_zero(left, rank - 1, rows) | _always_zero(right, rank - 2, rows)
+    heads = torch.full((1, 1), NO_UNIT)
+    labels = no_units(shape)
+    if rows:
+        labels = _head_labels(analysis, queries, rows, shape)
+        heads = as_matrix(labels, rows, [rank - 1])[:, :1]
+        analysis.equal_counts.append(EqualCounts((queries, keys, heads), _EQUAL_HEADS))
+    analysis.depend(heads, queries, foldable=is_zero)
+    return unknown_value(labels, left.constant.dtype)
+
+
+def _always_zero(value: AbstractValue, dim: int, rows: list[int]) -> Tensor:
+    """Which units along `dim` are zero at all positions, as rows by units."""
+    zero = value.is_zero.expand(value.shape)
+    for other in range(zero.dim()):
+        if other not in (*rows, dim):
+            zero = zero.all(other, keepdim=True)
+    return as_matrix(zero, rows, [dim])
+
+
+def _head_labels(analysis: Analysis, units: Tensor, rows: list[int], shape: tuple[int, ...]) -> Tensor:
+    """One label per distinct row of labels (rows repeat when the batch is folded into the heads)."""
+    _, which = torch.unique(units, dim=0, return_inverse=True)
+    fresh = analysis.labels.fresh(int(which.max()) + 1)[which]
+    sizes = [shape[d] if d in rows else 1 for d in range(len(shape))]
+    return compress(fresh.view(sizes).expand(shape))
+
+
+def _sum_over_positions(
+    analysis: Analysis, sides: tuple[AbstractValue, AbstractValue], rows: list[int], outer: tuple[bool, bool]
+) -> AbstractValue | None:
+    """`scores @ v`: the units of the result are those of the side that has some, and each reads its head."""
+    shape, rank = _product_shape(*sides), sides[0].labels.dim()
+    with_units, with_heads = sides if outer[0] else (sides[1], sides[0])
+    dim = rank - 2 if outer[0] else rank - 1
+    units = as_matrix(with_units.labels, rows, [dim])
+    heads = as_matrix(with_heads.labels, rows, [dim])[:, :1]
+    if rows and (bool((units == NO_UNIT).any()) != bool((heads == NO_UNIT).any())):
+        return None
+    if rows and analysis.whole_heads:
+        analysis.labels.unify(units, units[:, :1])
+    if any(outer) and rows:
+        analysis.equal_counts.append(EqualCounts((units, heads), _EQUAL_HEADS))
+        analysis.depend(units, heads)
+    elif rows:
+        analysis.labels.unify(units[:, :1], heads)
+    summed = -1 if outer[0] else -2
+    labels = compress(with_units.labels.narrow(summed, 0, 1).expand(shape))
+    known = unexpand(with_units.is_zero.all(summed, keepdim=True))[0].expand(shape)
+    constant = torch.zeros((), dtype=with_units.constant.dtype).expand(shape)
+    return AbstractValue(labels, constant, compress(known))

@@ -1,0 +1,47 @@
+"""Operations that create tensors (`zeros`, `arange`, ...): constants without units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from gossamer.shrinking.analyse.domain import AbstractValue, compress, constant_value
+from gossamer.shrinking.analyse.facts import Analysis
+
+__all__ = ["CREATORS", "create"]
+
+aten = torch.ops.aten
+
+CREATORS: set[OpOverload] = {
+    aten.zeros.default,
+    aten.ones.default,
+    aten.full.default,
+    aten.new_zeros.default,
+    aten.new_ones.default,
+    aten.new_full.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+    aten.scalar_tensor.default,
+}
+
+
+def create(analysis: Analysis, node: fx.Node) -> Any:
+    """Execute the operation: its result depends on shapes and numbers only."""
+    placeholder = torch.zeros((), dtype=node.meta["val"].dtype)
+
+    def substitute(source: fx.Node) -> Any:
+        found = analysis.values.get(source)
+        return placeholder.expand(found.shape) if isinstance(found, AbstractValue) else found
+
+    target: Any = node.target
+    args, kwargs = fx.map_arg((node.args, node.kwargs), substitute)
+    kwargs = {key: value for key, value in kwargs.items() if key != "device"}
+    created: Tensor = target(*args, **kwargs)
+    return constant_value(compress(created))

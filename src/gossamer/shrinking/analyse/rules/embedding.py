@@ -1,0 +1,31 @@
+"""Embeddings: the columns of the table are units; its rows are indexed by the input and stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from gossamer.shrinking.analyse.domain import AbstractValue, expand_along
+from gossamer.shrinking.analyse.facts import Analysis
+from gossamer.shrinking.analyse.rules.layers import owner
+from gossamer.shrinking.analyse.rules.views import parameter_view
+from gossamer.shrinking.trace import arguments, shape_of
+
+__all__ = ["embedding"]
+
+
+def embedding(analysis: Analysis, node: fx.Node) -> Any:
+    """A column is constant if all of its entries are equal."""
+    view = parameter_view(analysis, arguments(node)["weight"])
+    if view is None or view.dims != (0, 1):
+        return analysis.opaque(node, "its embedding table is computed, not a parameter")
+    table = analysis.tensor(view.name)
+    rows, columns = analysis.labels.fresh(table.size(0)), analysis.labels.fresh(table.size(1))
+    analysis.labels.pin(rows, f"the rows of {view.name} are indexed by the input")
+    analysis.bind(view, 0, rows)
+    analysis.bind(view, 1, columns)
+    analysis.count_units(owner(view.name), "embedding_dim", columns)
+    shape = shape_of(node)
+    vectors = (columns, table[0], (table == table[:1]).all(0))
+    return AbstractValue(*(expand_along(vector, shape, len(shape) - 1) for vector in vectors))

@@ -1,0 +1,101 @@
+"""Pooling, upsampling and reductions: along positions they keep the units, along units they pin them.
+
+Along the dimensions that such an operation works over, its input has the same units everywhere. The result has them
+too, and is constant where the input is constant over all of these dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload, OpOverloadPacket
+
+from gossamer.shrinking.analyse.domain import AbstractValue, compress, unexpand, unknown_value, varying_dims
+from gossamer.shrinking.analyse.facts import Analysis
+from gossamer.shrinking.trace import arguments, shape_of
+
+__all__ = ["SPATIAL", "over_dims", "over_space"]
+
+aten = torch.ops.aten
+
+SPATIAL: dict[OpOverloadPacket, int] = {
+    aten.max_pool1d: 1,
+    aten.max_pool2d: 2,
+    aten.max_pool3d: 3,
+    aten.avg_pool1d: 1,
+    aten.avg_pool2d: 2,
+    aten.avg_pool3d: 3,
+    aten.adaptive_avg_pool1d: 1,
+    aten.adaptive_avg_pool2d: 2,
+    aten.adaptive_avg_pool3d: 3,
+    aten._adaptive_avg_pool2d: 2,
+    aten.adaptive_max_pool1d: 1,
+    aten.adaptive_max_pool2d: 2,
+    aten.adaptive_max_pool3d: 3,
+    aten.max_pool2d_with_indices: 2,
+    aten.upsample_nearest1d: 1,
+    aten.upsample_nearest2d: 2,
+    aten.upsample_nearest3d: 3,
+    aten._upsample_nearest_exact2d: 2,
+    aten.upsample_linear1d: 1,
+    aten.upsample_bilinear2d: 2,
+    aten.upsample_trilinear3d: 3,
+    aten.upsample_bicubic2d: 2,
+}
+"""Operations on the trailing dimensions, with how many these are."""
+
+
+def over_space(analysis: Analysis, node: fx.Node) -> Any:
+    """Pooling and upsampling: each channel alone, over the trailing dimensions."""
+    assert isinstance(node.target, OpOverload)
+    source = analysis.value(node.all_input_nodes[0])
+    rank = source.labels.dim()
+    return _over(analysis, node, source, list(range(rank - SPATIAL[node.target.overloadpacket], rank)))
+
+
+def over_dims(analysis: Analysis, node: fx.Node) -> Any:
+    """Sums, means, softmax and the like: over the dimensions in their arguments, or over all."""
+    source = analysis.value(node.all_input_nodes[0])
+    rank = source.labels.dim()
+    named = arguments(node)
+    given = named.get("dim", named.get("dims"))
+    dims = list(range(rank)) if given is None or given == [] else given if isinstance(given, list) else [given]
+    return _over(analysis, node, source, [d % rank for d in dims])
+
+
+def _over(analysis: Analysis, node: fx.Node, source: AbstractValue, dims: list[int]) -> Any:
+    if any(d in dims for d in varying_dims(source.labels)):
+        return analysis.opaque(node, f"{node.target} works across its units")
+    if isinstance(node.meta["val"], tuple | list):  # values and their indices
+        values, indices = analysis.unknown_result(node)
+        return _reduce(analysis, node, source, dims, tuple(values.shape)), indices
+    return _reduce(analysis, node, source, dims, shape_of(node))
+
+
+def _reduce(
+    analysis: Analysis, node: fx.Node, source: AbstractValue, dims: Sequence[int], shape: tuple[int, ...]
+) -> AbstractValue:
+    labels, known = source.labels, source.known
+    for dim in dims:
+        labels = labels.narrow(dim, 0, 1)
+        known = known.narrow(dim, 0, 1) if known.stride(dim) == 0 else known.all(dim, keepdim=True)
+    if len(shape) != source.labels.dim():
+        for dim in sorted(dims, reverse=True):
+            labels, known = labels.squeeze(dim), known.squeeze(dim)
+    labels, known = labels.expand(shape), known.expand(shape)
+    if not bool(unexpand(known)[0].any()):
+        return unknown_value(labels, source.constant.dtype)
+    return AbstractValue(labels, compress(_execute(analysis, node, source)), known)
+
+
+def _execute(analysis: Analysis, node: fx.Node, source: AbstractValue) -> Tensor:
+    """The operation on the constants, so that borders come out as they do in the model."""
+    target: Any = node.target
+    first = node.all_input_nodes[0]
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: source.constant if n is first else analysis.values[n])
+    result = target(*args, **kwargs)
+    found: Tensor = result[0] if isinstance(result, tuple) else result
+    return found

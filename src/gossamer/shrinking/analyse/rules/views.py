@@ -1,0 +1,256 @@
+"""Views, concatenations, padding and indexing: operations that move values, executed on labels and constants alike.
+
+The same operations on a parameter give a `ParameterView`, so that a transposed, sliced or split weight is still known
+element by element.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from gossamer.shrinking.analyse.domain import (
+    NO_UNIT,
+    AbstractValue,
+    compress,
+    unknown_value,
+    varying_dims,
+)
+from gossamer.shrinking.analyse.facts import Analysis, ParameterView, Rectangle
+from gossamer.shrinking.trace import arguments, shape_of
+
+__all__ = ["VIEWS", "bind_vector", "gather", "pad", "parameter_view", "vector_value", "view"]
+
+aten = torch.ops.aten
+
+_PERMUTATIONS: set[OpOverload] = {
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.movedim.int,
+    aten.movedim.intlist,
+    aten.swapaxes.default,
+    aten.swapdims.default,
+    aten.numpy_T.default,
+    aten.mT.default,
+}
+
+VIEWS: set[OpOverload] = _PERMUTATIONS | {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten.unflatten.int,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.expand.default,
+    aten.expand_as.default,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.narrow.default,
+    aten.split.Tensor,
+    aten.split.sizes,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.unbind.int,
+    aten.cat.default,
+    aten.concat.default,
+    aten.stack.default,
+    aten.repeat.default,
+    aten.tile.default,
+    aten.repeat_interleave.self_int,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.detach.default,
+    aten.detach_.default,
+    aten.alias.default,
+    aten.lift_fresh_copy.default,
+    aten.flip.default,
+    aten.view_as.default,
+    aten.reshape_as.default,
+}
+
+# An expanded tensor is not contiguous, so a view of the value may have to be a copy of its labels.
+_AS_RESHAPE = {
+    aten.view.default: aten.reshape.default,
+    aten._unsafe_view.default: aten.reshape.default,
+    aten.view_as.default: aten.reshape_as.default,
+}
+
+
+def view(analysis: Analysis, node: fx.Node) -> Any:
+    """Execute the operation on labels, constants and known masks."""
+    sources = [n for n in node.all_input_nodes if not isinstance(analysis.values.get(n), int)]
+    values = {n: analysis.value(n) for n in sources}
+    labels = _execute(analysis, node, {n: v.labels for n, v in values.items()})
+    constant = _execute(analysis, node, {n: v.constant for n, v in values.items()})
+    known = _execute(analysis, node, {n: v.known for n, v in values.items()})
+    if node.target in _PERMUTATIONS:
+        _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
+    if isinstance(labels, Tensor):
+        return AbstractValue(compress(labels), compress(constant), compress(known))
+    return tuple(AbstractValue(*map(compress, part)) for part in zip(labels, constant, known, strict=True))
+
+
+def _execute(analysis: Analysis, node: fx.Node, tensors: Mapping[fx.Node, Tensor]) -> Any:
+    """Run an operation on these tensors in place of its inputs."""
+    target: Any = node.target
+    if target is aten.contiguous.default or target is aten.clone.default:
+        return tensors[node.all_input_nodes[0]]
+
+    def substitute(source: fx.Node) -> Any:
+        return tensors[source] if source in tensors else analysis.values[source]
+
+    args = fx.map_arg(node.args, substitute)
+    kwargs = fx.map_arg(node.kwargs, substitute)
+    return _AS_RESHAPE.get(target, target)(*args, **kwargs)
+
+
+def _constrain_interleaved(analysis: Analysis, node: fx.Node, labels: Tensor) -> None:
+    """Rows may keep different units only while they stay rows: if the dimensions change order, require a rectangle."""
+    dims = varying_dims(labels)
+    if len(dims) < 2:
+        return
+    # The sizes of this tensor name its dimensions, so the result shows where each one went.
+    probe = torch.empty(()).expand([d + 2 for d in range(labels.dim())])
+    moved = _execute(analysis, node, {node.all_input_nodes[0]: probe})
+    after = [int(size) - 2 for size in moved.shape]
+    if [d for d in after if d in dims] != list(dims):
+        analysis.rectangles.append(
+            Rectangle(labels, "units of several groups are interleaved, so each group must lose the same ones")
+        )
+
+
+def pad(analysis: Analysis, node: fx.Node) -> AbstractValue:
+    """Padding in space keeps the units; padding along the unit dimension adds positions without a unit."""
+    source = analysis.value(node.all_input_nodes[0])
+    named = arguments(node)
+    amounts = analysis.numbers(named["pad"])
+    padded = [source.labels.dim() - 1 - i // 2 for i, amount in enumerate(amounts) if amount != 0]
+    shape = shape_of(node)
+    if any(dim in varying_dims(source.labels) for dim in padded):
+        if node.target is not aten.constant_pad_nd.default and named.get("mode", "constant") != "constant":
+            return analysis.opaque(node, "its unit dimension is padded with other units")  # type: ignore[no-any-return]
+        labels = torch.constant_pad_nd(source.labels, amounts, NO_UNIT)
+    else:
+        labels = source.labels
+        for dim in padded:
+            labels = labels.narrow(dim, 0, 1)
+        labels = labels.expand(shape)
+    if not source.has_constants:
+        return unknown_value(labels, source.constant.dtype)
+    target: Any = node.target
+    args, kwargs = tuple(analysis.numbers(node.args[1:])), analysis.numbers(node.kwargs)
+    constant = target(source.constant, *args, **kwargs)
+    # The padding itself is known, so the mask of unknown positions is padded with zeros: without the fill value.
+    without_fill = args[:1] if target is aten.constant_pad_nd.default else args[:2]
+    unknown = target((~source.known).to(source.constant.dtype), *without_fill)
+    return AbstractValue(labels, compress(constant), compress(unknown == 0))
+
+
+def gather(analysis: Analysis, node: fx.Node) -> Any:
+    """`x[index]` with a constant index: units along an indexed dimension are kept or removed together."""
+    source_node, indices = node.args[0], node.args[1]
+    assert isinstance(source_node, fx.Node)
+    assert isinstance(indices, tuple | list)
+    constant = [None if i is None else _constant_index(analysis, i) for i in indices]
+    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
+        return analysis.opaque(node, "it is indexed by a computed tensor")
+    source = analysis.value(source_node)
+    for dim, index in enumerate(constant):
+        if index is not None:
+            analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
+    target: Any = node.target
+    fields = (source.labels, source.constant, source.known)
+    return AbstractValue(*(compress(target(f, constant)) for f in fields))
+
+
+def _constant_index(analysis: Analysis, node: Any) -> Tensor | None:
+    """An index that does not depend on the input, or None."""
+    own = analysis.state_tensor(node)
+    if own is not None:
+        return own
+    value = analysis.value(node)
+    return value.constant if bool(value.known.all()) and not value.has_units else None
+
+
+def parameter_view(analysis: Analysis, node: Any) -> ParameterView | None:
+    """The parameter behind a weight; None when the weight is computed or its dimensions are mixed."""
+    name = analysis.state_name(node)
+    if name is not None:
+        shape = analysis.traced.tensors[name].shape
+        return ParameterView(name, tuple(range(len(shape))), tuple(torch.arange(n) for n in shape))
+    found = _positions(analysis, node)
+    if found is None or not isinstance(found[1], Tensor):
+        return None
+    return _by_dimension(found[0], found[1], analysis.traced.tensors[found[0]].shape)
+
+
+def bind_vector(analysis: Analysis, node: Any, labels: Tensor) -> None:
+    """A one-dimensional parameter (bias, scale, running mean), if there is one, carries these labels."""
+    if node is None:
+        return
+    found = parameter_view(analysis, node)
+    if found is None or len(found.dims) != 1:
+        analysis.labels.pin(labels, f"{node} is computed, not a parameter")
+    else:
+        analysis.bind(found, 0, labels)
+
+
+def vector_value(analysis: Analysis, node: Any) -> Tensor | None:
+    """The elements of a one-dimensional parameter or of a view of one; None if it is computed."""
+    found = None if node is None else parameter_view(analysis, node)
+    if found is None or len(found.dims) != 1:
+        return None
+    return analysis.tensor(found.name).index_select(found.dims[0], found.index[0]).flatten()
+
+
+def _positions(analysis: Analysis, node: Any) -> tuple[str, Any] | None:
+    """The flat positions in a parameter that a chain of views selects."""
+    if not isinstance(node, fx.Node):
+        return None
+    name = analysis.state_name(node)
+    if name is not None:
+        tensor = analysis.traced.tensors[name]
+        return name, torch.arange(tensor.numel()).view(tensor.shape)
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        inner = _positions(analysis, node.args[0])
+        return None if inner is None else (inner[0], inner[1][node.args[1]])
+    sources = [n for n in node.all_input_nodes if "val" in n.meta and isinstance(n.meta["val"], Tensor)]
+    # Graph form does not rewrite the sizes of a split weight, so there only permutations count as views.
+    accepted = _PERMUTATIONS if analysis.rewrites_graph else VIEWS
+    if node.target not in accepted or len(sources) != 1:
+        return None
+    inner = _positions(analysis, sources[0])
+    return None if inner is None else (inner[0], _execute(analysis, node, {sources[0]: inner[1]}))
+
+
+def _by_dimension(name: str, positions: Tensor, shape: torch.Size) -> ParameterView | None:
+    """Positions as a product of indices into distinct dimensions of the parameter, or None if they are not one."""
+    grid = torch.stack(torch.unravel_index(positions, shape), dim=-1)
+    origin = grid[(0,) * positions.dim()]
+    dims: list[int] = []
+    index: list[Tensor] = []
+    for axis in range(positions.dim()):
+        line = grid[tuple(slice(None) if a == axis else 0 for a in range(positions.dim()))]
+        moving = [d for d in range(len(shape)) if bool((line[:, d] != origin[d]).any())]
+        unused = [d for d in range(len(shape)) if d not in dims]
+        dim = moving[0] if moving else next((d for d in unused if shape[d] == 1), -1)
+        if len(moving) > 1 or dim in dims or dim < 0:
+            return None
+        dims.append(dim)
+        index.append(line[:, dim])
+    mesh = torch.meshgrid(*index, indexing="ij") if index else ()
+    for dim, expected in zip(dims, mesh, strict=True):
+        if not torch.equal(grid[..., dim], expected):
+            return None
+    return ParameterView(name, tuple(dims), tuple(index))

@@ -1,0 +1,34 @@
+"""Apply: carry out a plan, and verify the result.
+
+    module       a smaller copy of the user's module
+    graph        the exported graph made smaller, for forwards with hard-coded sizes
+    in_place     the model itself made smaller, with undo
+    optimizer    optimizer state and registered state, sliced like their parameters
+    verify       the outputs of the full model, and the comparison with them
+    dead_biases  biases of dead units set to zero, an option before shrinking
+
+A plan is built for the copy or the graph, compared with the reference outputs of the full model, and dropped if they
+differ. In place it is tried and undone first, and then applied together with the optimizer's state.
+"""
+
+from gossamer.shrinking.apply.dead_biases import zero_dead_biases
+from gossamer.shrinking.apply.graph import smaller_graph
+from gossamer.shrinking.apply.in_place import InPlace, apply_in_place
+from gossamer.shrinking.apply.module import smaller_copy, take
+from gossamer.shrinking.apply.optimizer import ParameterState, check_owner, register_state
+from gossamer.shrinking.apply.verify import Reference, evaluation_reference, training_reference
+
+__all__ = [
+    "InPlace",
+    "ParameterState",
+    "Reference",
+    "apply_in_place",
+    "check_owner",
+    "evaluation_reference",
+    "register_state",
+    "smaller_copy",
+    "smaller_graph",
+    "take",
+    "training_reference",
+    "zero_dead_biases",
+]

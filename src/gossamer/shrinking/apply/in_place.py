@@ -1,0 +1,101 @@
+"""Apply a plan to the model itself: parameter objects stay, the tensors that they hold get smaller.
+
+Every change can be undone, so a plan can be tried and a failure leaves model and optimizer as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gossamer.shrinking.apply.module import add_fold, compact, packed, take
+from gossamer.shrinking.apply.optimizer import check_state, slice_state
+from gossamer.shrinking.decide.plan import Attention, Indices, Plan
+from gossamer.shrinking.trace import state_tensors
+
+__all__ = ["InPlace", "apply_in_place"]
+
+
+def apply_in_place(model: nn.Module, plan: Plan, optimizer: Optimizer | None) -> None:
+    """Apply a plan to the model and to the state of its optimizer: to both, or on a failure to neither."""
+    if optimizer is not None:
+        check_state(model, plan, optimizer)
+    shapes = {parameter: tuple(parameter.shape) for parameter in model.parameters()}
+    change = InPlace(model, plan)
+    if optimizer is None:
+        return
+    try:
+        slice_state(optimizer, model, plan, shapes, change.created)
+    except BaseException:
+        change.undo()
+        raise
+
+
+class InPlace:
+    """A plan applied to a model. What is overwritten is kept for `undo` as long as this object lives.
+
+    `created` holds the biases that had to be created, by the name of their weight.
+    """
+
+    def __init__(self, model: nn.Module, plan: Plan) -> None:
+        self.created: dict[str, nn.Parameter] = {}
+        self._undo: list[Callable[[], None]] = []
+        try:
+            self._apply(model, plan)
+        except BaseException:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        """Restore everything, last change first."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _apply(self, model: nn.Module, plan: Plan) -> None:
+        tensors = state_tensors(model)
+        for fold in plan.folds:
+            if fold.bias is not None and fold.bias not in plan.kept:
+                self._replace(tensors[fold.bias], {})
+        for name, indices in plan.kept.items():
+            self._replace(tensors[name], indices)
+        for fold in plan.folds:
+            created = add_fold(model, fold)
+            if created is not None:
+                module = model.get_submodule(fold.weight.rpartition(".")[0])
+                self.created[fold.weight] = created
+                self._undo.append(lambda m=module: m.register_parameter("bias", None))  # type: ignore[misc]
+        for size in plan.sizes:
+            self._resize(model.get_submodule(size.module), size.attribute, size.after)
+        for attention in plan.attentions:
+            self._compact(model.get_submodule(attention.module), attention)
+
+    def _replace(self, tensor: Tensor, indices: Indices) -> None:
+        data, grad = tensor.data, tensor.grad
+        self._undo.append(lambda: _set(tensor, data, grad))
+        smaller = packed(take(data, indices), data) if indices else data.clone()
+        _set(tensor, smaller, None if grad is None else packed(take(grad, indices), grad))
+
+    def _resize(self, module: nn.Module, attribute: str, after: int) -> None:
+        before = getattr(module, attribute)
+        self._undo.append(lambda: setattr(module, attribute, before))
+        setattr(module, attribute, after)
+
+    def _compact(self, module: nn.Module, attention: Attention) -> None:
+        before, kind = dict(vars(module)), type(module)
+        self._undo.append(lambda: _restore(module, kind, before))
+        compact(module, attention)
+
+
+def _set(tensor: Tensor, data: Tensor, grad: Tensor | None) -> None:
+    tensor.grad = None
+    tensor.data = data
+    tensor.grad = grad
+
+
+def _restore(module: nn.Module, kind: type[nn.Module], attributes: dict[str, Any]) -> None:
+    module.__class__ = kind
+    vars(module).clear()
+    vars(module).update(attributes)

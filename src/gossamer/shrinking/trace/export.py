@@ -1,0 +1,165 @@
+"""Export a model to an ATen graph, and look things up in it.
+
+The model is exported in evaluation mode. `torch.export` keeps layers, views and attention as single operations, which
+is what the rules of `analyse` are written for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from gossamer.errors import GossamerError
+from gossamer.example import Call, evaluating
+from gossamer.shrinking.trace.functionalize import functionalize
+
+__all__ = ["TracedModel", "arguments", "calling_module", "shape_of", "size_hint", "state_tensors", "trace"]
+
+
+@dataclass(frozen=True)
+class TracedModel:
+    """An exported graph.
+
+    `states` maps placeholder nodes to the parameter or buffer that they stand for. A shared tensor has one name here,
+    the first of its names in the model; `tensors` maps these names to the tensors themselves.
+    """
+
+    program: ExportedProgram
+    graph: fx.Graph
+    states: Mapping[fx.Node, str]
+    tensors: Mapping[str, Tensor]
+
+
+def trace(model: nn.Module, call: Call, *, dynamic_batch: bool = False) -> TracedModel:
+    """Export the model on one call.
+
+    Args:
+        model: the module to export; it keeps its training or evaluation mode.
+        call: the arguments that it is exported with.
+        dynamic_batch: export the first dimension of every input as a symbolic size.
+
+    Raises:
+        GossamerError: when `torch.export` cannot trace the model.
+    """
+    with evaluating(model), warnings.catch_warnings(), _unfused_attention():
+        warnings.simplefilter("ignore")
+        program = _export(model, _with_batch(call) if dynamic_batch else call, dynamic_batch)
+        mutations = [node for node in program.graph.nodes if _is_mutation(node)]
+        if mutations:
+            program = functionalize(program, mutations)
+        program.graph.eliminate_dead_code()
+        program.graph_module.recompile()
+    tensors = state_tensors(model)
+    canonical = {id(tensor): name for name, tensor in reversed(tensors.items())}
+    signature = program.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    states = {
+        node: canonical[id(tensors[names[node.name]])]
+        for node in program.graph.nodes
+        if node.op == "placeholder" and names.get(node.name) in tensors
+    }
+    return TracedModel(program, program.graph, states, {name: tensors[name] for name in canonical.values()})
+
+
+def state_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a shared tensor appears under each of its names."""
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+
+
+def arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of an ATen operation by their names in the schema, with defaults filled in."""
+    assert isinstance(node.target, OpOverload)
+    named: dict[str, Any] = {}
+    for place, argument in enumerate(node.target._schema.arguments):
+        if place < len(node.args):
+            named[argument.name] = node.args[place]
+        else:
+            named[argument.name] = node.kwargs.get(
+                argument.name, argument.default_value if argument.has_default_value() else None
+            )
+    return named
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """The shape of a value at the sizes of the example."""
+    return tuple(size_hint(size) for size in node.meta["val"].shape)
+
+
+def size_hint(size: int | torch.SymInt) -> int:
+    """A size at the example; for a symbolic size, its hint."""
+    return size if isinstance(size, int) else int(size.node.hint)
+
+
+def calling_module(node: fx.Node) -> str:
+    """The path of the module whose forward executes this operation."""
+    stack = node.meta.get("nn_module_stack") or {"": ("", None)}
+    path = list(stack.values())[-1][0]
+    return str(path).split("@")[0]
+
+
+def _export(model: nn.Module, call: Call, dynamic_batch: bool) -> ExportedProgram:
+    shapes = None
+    if dynamic_batch:
+        shapes = _dynamic_batch(call.kwargs) if call.kwargs else _dynamic_batch(call.args)
+    try:
+        return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:
+        raise GossamerError(
+            f"`model` ({type(model).__name__}) cannot be traced by torch.export on `example`: {_first_line(error)}. "
+            "The control flow of its forward must not depend on values. Rewrite that part of the forward, or shrink "
+            "the submodules that can be exported."
+        ) from error
+
+
+def _dynamic_batch(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return {0: Dim.AUTO} if value.dim() else None
+    if isinstance(value, tuple | list):
+        return type(value)(_dynamic_batch(v) for v in value)
+    if isinstance(value, Mapping):
+        return {k: _dynamic_batch(v) for k, v in value.items()}
+    return None
+
+
+def _with_batch(call: Call) -> Call:
+    """Repeat a batch of one: the exporter specialises on a size of one."""
+    if any(tensor.dim() and tensor.size(0) != 1 for tensor in call.tensors()):
+        return call
+
+    def double(leaf: object) -> object:
+        return torch.cat([leaf, leaf]) if isinstance(leaf, Tensor) and leaf.dim() else leaf
+
+    args, kwargs = pytree.tree_map(double, (call.args, call.kwargs))
+    return Call(args, kwargs)
+
+
+def _is_mutation(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@contextmanager
+def _unfused_attention() -> Iterator[None]:
+    """Disable the fused kernel of `nn.TransformerEncoder`, which would hide its layers from the graph."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import GossamerError
+from gossamer.shrinking import api
+from gossamer_lab.cli.shrink import run_shrink
+from gossamer_lab.cli.train import Request, run_training
+from gossamer_lab.training import RunDirectory
+
+
+def test_a_run_is_shrunk_and_analysed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"epochs": 2, "strength": 3e-3, "compare": False, "as_json": True}
+    assert run_training(Request(dataset="digits", run_dir=tmp_path, **options)) == 0  # type: ignore[arg-type]
+    run = RunDirectory(tmp_path)
+    trained = run.read_result().small
+    run.small.unlink()
+    capsys.readouterr()
+
+    analyses, analyse = 0, api.analyse
+
+    def counted(*args: object, **kwargs: object) -> object:
+        nonlocal analyses
+        analyses += 1
+        return analyse(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "analyse", counted)
+    run_shrink(tmp_path, as_json=True)
+    assert analyses == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"run_dir": str(tmp_path), **trained}
+
+    run_shrink(tmp_path, as_json=False)
+    assert analyses == 2
+    table = capsys.readouterr().out
+    assert "kept because" in table
+    assert "made small" in table
+
+
+def test_a_folder_without_a_network(tmp_path: Path) -> None:
+    with pytest.raises(GossamerError, match="holds no trained network"):
+        run_shrink(tmp_path, as_json=True)

@@ -1,0 +1,77 @@
+"""Models with in-place operations of all kinds are shrunk exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gossamer.shrinking import shrink
+
+
+def chained(x: Tensor) -> Tensor:
+    y = x.relu_()
+    y += 1.0
+    return y.mul_(0.5) + x
+
+
+def through_a_view(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[:, 2:].mul_(0.0)
+    return y + 1.0
+
+
+def assigned(x: Tensor) -> Tensor:
+    y = x * 1.0
+    y[:, 0] = 3.0
+    return y
+
+
+def flattened_view(x: Tensor) -> Tensor:
+    y = x.view(-1)
+    y.add_(1.0)
+    return x
+
+
+@pytest.mark.parametrize("middle", [chained, through_a_view, assigned, flattened_view])
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_overwritten_values(middle: Callable[[Tensor], Tensor], form: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 6), nn.Linear(6, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(middle(self.first(x)))
+
+    torch.manual_seed(0)
+    model = Net()
+    with torch.no_grad():
+        model.first.weight[1] = 0
+        model.last.weight[:, 4] = 0
+    x = torch.randn(4, 3)
+    small = shrink(model, x, form=form)  # type: ignore[arg-type]
+    torch.testing.assert_close(small(x), model(x))
+
+
+def test_a_buffer_that_forward_updates() -> None:
+    class Counting(nn.Module):
+        calls: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 6), nn.Linear(6, 2)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls.add_(1.0)
+            return self.last(torch.relu(self.first(x)))
+
+    model = Counting()
+    with torch.no_grad():
+        model.first.weight[1] = 0
+    small = shrink(model, torch.randn(4, 3))
+    assert small.first.out_features == 5
+    assert (model.calls.item(), small.calls.item()) == (0.0, 0.0)
