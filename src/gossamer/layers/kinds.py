@@ -25,10 +25,13 @@ __all__ = [
     "CONVOLUTION",
     "EMBEDDING",
     "GROUP_NORM",
+    "GRU",
     "KINDS",
     "LINEAR",
     "LSTM",
     "PRELU",
+    "RNN",
+    "TAKES_BIAS",
     "LayerKind",
     "Shape",
     "kind_of",
@@ -51,7 +54,8 @@ class LayerKind:
         outputs: The attribute that holds the number of output units.
         parts: The attribute that holds the number of blocks, groups or heads.
         gates: Gates of a recurrent layer, which share their hidden unit; they are stacked in the first dimension.
-        candidate: Which of the gates computes the new value of the hidden unit.
+        candidate: Which of the gates computes the new value of the hidden unit: where it is zero, a unit that starts at
+            zero stays zero.
         other_sizes: Further attributes that change with the size of the layer.
         shapes: From the attributes to the shape of every tensor that the layer may have.
         divisible: Pairs (size, parts) of attributes: the size is split into so many equal parts.
@@ -281,3 +285,6 @@ KINDS = (
     LINEAR, CONVOLUTION, TRANSPOSED_CONVOLUTION, EMBEDDING, LSTM, LSTM_CELL, GRU, GRU_CELL, RNN, RNN_CELL,
     COMPACT_ATTENTION, ATTENTION, BATCH_NORM, GROUP_NORM, LAYER_NORM, PRELU, BILINEAR, TRANSFORMER, UNFLATTEN,
 )  # fmt: skip
+
+# Layers that can be given a bias if they were built without one.
+TAKES_BIAS: tuple[type[nn.Module], ...] = tuple(layer for kind in KINDS if kind.takes_bias for layer in kind.layers)

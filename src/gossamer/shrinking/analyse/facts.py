@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from gossamer.layers import LayerKind
 from gossamer.shrinking.analyse.domain import AbstractValue, Labels, compress, constant_value, no_units, unknown_value
 from gossamer.shrinking.trace import TracedModel, calling_module, size_hint
 
@@ -212,9 +213,19 @@ class Analysis:
         foldable = torch.zeros_like(inputs, dtype=torch.bool) if foldable is None else foldable
         self.dependencies.append(Dependency(readers, inputs, nonzero, foldable))
 
-    def count_units(self, module: str, attribute: str, labels: Tensor) -> None:
-        """An attribute of a module holds the number of these units (of rows, for a matrix of labels)."""
-        self.size_attributes.append(SizeAttribute(module, attribute, labels))
+    def count_units(
+        self,
+        module: str,
+        kind: LayerKind,
+        *,
+        inputs: Tensor | None = None,
+        outputs: Tensor | None = None,
+        parts: Tensor | None = None,
+    ) -> None:
+        """The size attributes of a layer of this kind count these units (rows, for a matrix of labels)."""
+        for attribute, labels in ((kind.inputs, inputs), (kind.outputs, outputs), (kind.parts, parts)):
+            if attribute is not None and labels is not None:
+                self.size_attributes.append(SizeAttribute(module, attribute, labels))
 
     def pin_inputs(self, node: fx.Node, reason: str) -> None:
         """Every unit that a node reads stays."""

@@ -22,7 +22,7 @@ from gossamer.shrinking.analyse.rules.embedding import embedding
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, linear
 from gossamer.shrinking.analyse.rules.norms import batch_norm, group_norm, instance_norm, layer_norm
 from gossamer.shrinking.analyse.rules.pointwise import dropout, is_pointwise, pointwise, prelu
-from gossamer.shrinking.analyse.rules.recurrent import GATES, recurrent
+from gossamer.shrinking.analyse.rules.recurrent import RECURRENT, recurrent
 from gossamer.shrinking.analyse.rules.spatial import SPATIAL, over_dims, over_space
 from gossamer.shrinking.analyse.rules.views import VIEWS, gather, pad, view
 from gossamer.shrinking.trace import TracedModel
@@ -72,7 +72,7 @@ RULES: dict[Any, Rule] = {
     aten.min.dim: over_dims,
     aten.roll.default: over_dims,
     **dict.fromkeys(CREATORS, create),
-    **dict.fromkeys(GATES, recurrent),
+    **dict.fromkeys(RECURRENT, recurrent),
     **dict.fromkeys(CONVOLUTIONS, convolution),
     **dict.fromkeys(SPATIAL, over_space),
     **dict.fromkeys(VIEWS, view),

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from gossamer.layers.kinds import CONVOLUTION, LINEAR, TAKES_BIAS
 from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     constants_along,
@@ -45,16 +46,6 @@ CONVOLUTIONS: set[OpOverload] = _TRANSPOSED | {
     aten.conv3d.default,
     aten.conv3d.padding,
 }
-
-_CAN_HAVE_BIAS = (
-    nn.Linear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
 
 
 @dataclass(frozen=True)
@@ -122,8 +113,7 @@ def _dense(
     inputs, outputs = call.inputs.flatten(), call.outputs.flatten()
     analysis.bind(view, inner, inputs)
     analysis.bind(view, outer, outputs)
-    analysis.count_units(owner(view.name), "in_features", inputs)
-    analysis.count_units(owner(view.name), "out_features", outputs)
+    analysis.count_units(owner(view.name), LINEAR, inputs=inputs, outputs=outputs)
     return result
 
 
@@ -179,10 +169,9 @@ def _bind_channels(analysis: Analysis, name: str, inputs: Tensor, outputs: Tenso
         own[1] = analysis.labels.fresh(*second.shape) if grouped else analysis.labels.fresh(second.numel())
     analysis.labels.unify(own[0], first.flatten())
     analysis.labels.unify(own[1], second if grouped else second.flatten())
-    analysis.count_units(owner(name), "in_channels", inputs.flatten())
-    analysis.count_units(owner(name), "out_channels", outputs.flatten())
+    analysis.count_units(owner(name), CONVOLUTION, inputs=inputs.flatten(), outputs=outputs.flatten())
     if grouped:
-        analysis.count_units(owner(name), "groups", inputs)
+        analysis.count_units(owner(name), CONVOLUTION, parts=inputs)
         analysis.equal_counts.append(EqualCounts((inputs, outputs), f"the groups of {name} must keep equal sizes"))
         if inputs.size(1) == 1 and outputs.size(1) == 1:
             analysis.labels.unify(inputs, outputs)
@@ -244,7 +233,7 @@ def _obstacle(analysis: Analysis, weight: _Weight, bias: Any, name: str | None) 
     if name is not None:
         return f"{name} is used elsewhere too" if len(operations) > 1 else ""
     module = analysis.model.get_submodule(owner(weight.name))
-    can_have_bias = isinstance(module, _CAN_HAVE_BIAS) and not weight.part and module.bias is None
+    can_have_bias = isinstance(module, TAKES_BIAS) and not weight.part and module.bias is None
     return "" if can_have_bias and len(operations) == 1 else f"{weight.name} has no bias"
 
 

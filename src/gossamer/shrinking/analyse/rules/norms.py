@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from gossamer.layers.kinds import BATCH_NORM, GROUP_NORM
 from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     constants_along,
@@ -64,8 +65,7 @@ def group_norm(analysis: Analysis, node: fx.Node) -> Any:
         bind_vector(analysis, named[part], labels)
     rows = labels.view(groups, -1)
     analysis.labels.unify(rows, rows[:, :1])
-    analysis.count_units(calling_module(node), "num_groups", rows)
-    analysis.count_units(calling_module(node), "num_channels", labels)
+    analysis.count_units(calling_module(node), GROUP_NORM, outputs=labels, parts=rows)
     constants, known = constants_along(source, 1)
     scale, shift = _affine(analysis, named, source)
     whole = known.view(groups, -1).all(1, keepdim=True).expand(groups, channels // groups).flatten()
@@ -99,7 +99,7 @@ def _bind_channels(
     labels = units_along(analysis, source, 1, reader)
     for part in ("weight", "bias", "running_mean", "running_var"):
         bind_vector(analysis, named[part], labels)
-    analysis.count_units(calling_module(node), "num_features", labels)
+    analysis.count_units(calling_module(node), BATCH_NORM, outputs=labels)
 
 
 def _affine(analysis: Analysis, named: dict[str, Any], source: AbstractValue) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from gossamer.layers.kinds import PRELU
 from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
@@ -102,7 +103,7 @@ def prelu(analysis: Analysis, node: fx.Node) -> Any:
     if slope.numel() > 1:
         labels = unexpand(source.labels, keep=1)[0].flatten()
         bind_vector(analysis, slope_node, labels)
-        analysis.count_units(calling_module(node), "num_parameters", labels)
+        analysis.count_units(calling_module(node), PRELU, outputs=labels)
     constant, known = unexpand(source.constant, source.known, keep=1 if source.constant.dim() > 1 else None)
     return AbstractValue(source.labels, torch.prelu(constant, slope).expand(source.shape), known.expand(source.shape))
 

@@ -13,23 +13,23 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from gossamer.layers.kinds import GRU, LSTM, RNN, LayerKind
 from gossamer.shrinking.analyse.domain import AbstractValue, constants_along, expand_along
 from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Layer, LayerCall, ParameterView
 from gossamer.shrinking.analyse.rules.creation import CREATORS
 from gossamer.shrinking.analyse.rules.layers import owner, units_along
 from gossamer.shrinking.trace import arguments
 
-__all__ = ["GATES", "recurrent"]
+__all__ = ["RECURRENT", "recurrent"]
 
 aten = torch.ops.aten
 
-GATES: dict[OpOverload, tuple[int, int]] = {
-    aten.lstm.input: (4, 2),
-    aten.gru.input: (3, 2),
-    aten.rnn_tanh.input: (1, 0),
-    aten.rnn_relu.input: (1, 0),
+RECURRENT: dict[OpOverload, LayerKind] = {
+    aten.lstm.input: LSTM,
+    aten.gru.input: GRU,
+    aten.rnn_tanh.input: RNN,
+    aten.rnn_relu.input: RNN,
 }
-"""The number of gates, and the index of the candidate: with a zero candidate, a state of zero stays zero."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,13 @@ class _Cell:
 
     names: tuple[str, ...]
     hidden: Tensor
-    gates: int
-    candidate: int
+    kind: LayerKind
 
 
 def recurrent(analysis: Analysis, node: fx.Node) -> Any:
     """Each cell reads its input and its own hidden state; all cells keep equally many units."""
     named = arguments(node)
-    gates, candidate = GATES[node.target]  # type: ignore[index]
+    kind = RECURRENT[node.target]  # type: ignore[index]
     states = list(named["hx"]) if isinstance(named["hx"], list | tuple) else [named["hx"]]
     names = [analysis.state_name(p) for p in named["params"]]
     directions = 2 if named["bidirectional"] else 1
@@ -57,13 +56,12 @@ def recurrent(analysis: Analysis, node: fx.Node) -> Any:
     for place in range(layers * directions):
         part = tuple(str(n) for n in names[place * each : (place + 1) * each])
         size = analysis.traced.tensors[part[1]].size(1)
-        cells.append(_Cell(part, analysis.labels.fresh(size), gates, candidate))
+        cells.append(_Cell(part, analysis.labels.fresh(size), kind))
     rows = torch.stack([cell.hidden for cell in cells])
     starts_at_zero = _bind_states(analysis, states, rows)
     source = analysis.value(named["input"])
     units = units_along(analysis, source, source.labels.dim() - 1, str(node.target))
-    analysis.count_units(owner(cells[0].names[0]), "hidden_size", cells[0].hidden)
-    analysis.count_units(owner(cells[0].names[0]), "input_size", units)
+    analysis.count_units(owner(cells[0].names[0]), kind, inputs=units, outputs=cells[0].hidden)
     constants = constants_along(source, source.labels.dim() - 1)
     known_zero = _run_layers(analysis, node, cells, units, constants, directions, starts_at_zero)
     return _results(analysis, node, rows, known_zero, directions, len(states))
@@ -116,7 +114,7 @@ def _run_layers(
 def _always_zero(analysis: Analysis, cell: _Cell, zero_inputs: Tensor) -> Tensor:
     """Units whose candidate gate sees only zeros: assume all, then drop units that receive a non-zero input."""
     size = len(cell.hidden)
-    rows = slice(cell.candidate * size, (cell.candidate + 1) * size)
+    rows = slice(cell.kind.candidate * size, (cell.kind.candidate + 1) * size)
     from_inputs = (analysis.tensor(cell.names[0])[rows] != 0) & ~zero_inputs
     zero = ~from_inputs.any(1)
     for name in cell.names[2:]:
@@ -133,7 +131,7 @@ def _record(
     analysis: Analysis, node: fx.Node, cell: _Cell, inputs: tuple[Tensor, Tensor, Tensor], zero: Tensor
 ) -> None:
     """Both weights of a cell as layers whose outputs are the gates of the hidden units."""
-    gate_labels = cell.hidden.repeat(cell.gates)
+    gate_labels = cell.hidden.repeat(cell.kind.gates)
     biases = (*cell.names[2:], None, None)[:2]
     incoming = (inputs, (cell.hidden, torch.zeros(len(zero)), zero))
     for name, bias, (units, constants, known) in zip(cell.names[:2], biases, incoming, strict=True):
