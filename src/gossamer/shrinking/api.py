@@ -77,7 +77,7 @@ def plan(model: nn.Module, example: Example, *, form: Form = "auto") -> Plan:
 
 
 def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None = None) -> Plan:
-    """Remove from the model, in place, the units that do nothing; training continues as it would have without them.
+    """Remove the units that do nothing from the model, in place; training continues unchanged.
 
     Parameter objects stay the same and hold smaller tensors. Gradients, the optimizer's state (momentum, moments,
     anything of a parameter's shape) and state that is registered with `register_state` are sliced alike; a bias that
@@ -116,7 +116,7 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
         coarser=lambda: analyse(model, traced, training=in_training, whole_heads=True),
     ).plan
     apply_in_place(model, found, optimizer)
-    if training is not None and not evaluation.matches(model):
+    if training is not None and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
     return found
 

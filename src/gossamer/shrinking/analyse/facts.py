@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 
 from gossamer.layers import LayerKind
 from gossamer.shrinking.analyse.domain import AbstractValue, Labels, compress, constant_value, no_units, unknown_value
-from gossamer.shrinking.trace import TracedModel, calling_module, size_hint
+from gossamer.shrinking.trace import TracedModel, caller_path, size_hint
 
 __all__ = [
     "Analysis",
@@ -191,7 +191,7 @@ class Analysis:
 
     def caller(self, node: fx.Node) -> nn.Module:
         """The module whose forward executes this operation."""
-        return self.modules.get(calling_module(node), self.model)
+        return self.modules.get(caller_path(node), self.model)
 
     def in_training(self, node: fx.Node) -> bool:
         """Whether this operation runs in training mode, and the analysis has to hold for that."""

@@ -1,7 +1,7 @@
 """Decide: from the facts of an analysis to a plan.
 
     liveness    which classes of labels are kept: a least fixed point, then shapes filled to rectangles
-    hard_coded  sizes that are written as integers in the user's code, and what follows from them
+    hard_coded  integers in the user's forward that count units, and what follows from them
     plan        the `Plan`: what is removed, folded and kept, and why
     planner     how a plan is made from a decision, and the attempt loop: build, verify, on failure pin more
 

@@ -16,7 +16,7 @@ from gossamer.shrinking.analyse import AbstractValue, Analysis
 from gossamer.shrinking.analyse.domain import varying_dims
 from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Size
-from gossamer.shrinking.trace import arguments, calling_module
+from gossamer.shrinking.trace import arguments, caller_path
 
 __all__ = ["attributes", "counted_classes"]
 
@@ -29,7 +29,7 @@ def attributes(analysis: Analysis, decision: Decision) -> list[Size]:
     """
     changes: dict[str, dict[int, list[int]]] = {}
     for node, before, after in _literals_that_change(analysis, decision):
-        options = changes.setdefault(calling_module(node), {}).setdefault(before, [])
+        options = changes.setdefault(caller_path(node), {}).setdefault(before, [])
         if after not in options:
             options.append(after)
     sizes = []

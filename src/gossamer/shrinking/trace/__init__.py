@@ -7,11 +7,11 @@
 from gossamer.shrinking.trace.export import (
     TracedModel,
     arguments,
-    calling_module,
+    caller_path,
     shape_of,
     size_hint,
     state_tensors,
     trace,
 )
 
-__all__ = ["TracedModel", "arguments", "calling_module", "shape_of", "size_hint", "state_tensors", "trace"]
+__all__ = ["TracedModel", "arguments", "caller_path", "shape_of", "size_hint", "state_tensors", "trace"]

@@ -1,7 +1,7 @@
 """Export a model to an ATen graph, and look things up in it.
 
-The model is exported in evaluation mode. `torch.export` keeps layers, views and attention as single operations, which
-is what the rules of `analyse` are written for.
+The model is exported in evaluation mode. `torch.export` keeps layers, views and attention as single operations, as
+the rules of `analyse` expect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating
 from gossamer.shrinking.trace.functionalize import functionalize
 
-__all__ = ["TracedModel", "arguments", "calling_module", "shape_of", "size_hint", "state_tensors", "trace"]
+__all__ = ["TracedModel", "arguments", "caller_path", "shape_of", "size_hint", "state_tensors", "trace"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def size_hint(size: int | torch.SymInt) -> int:
     return size if isinstance(size, int) else int(size.node.hint)
 
 
-def calling_module(node: fx.Node) -> str:
+def caller_path(node: fx.Node) -> str:
     """The path of the module whose forward executes this operation."""
     stack = node.meta.get("nn_module_stack") or {"": ("", None)}
     path = list(stack.values())[-1][0]

@@ -22,7 +22,7 @@ from gossamer.shrinking.analyse.domain import (
 from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.layers import units_along
 from gossamer.shrinking.analyse.rules.views import bind_vector
-from gossamer.shrinking.trace import arguments, calling_module
+from gossamer.shrinking.trace import arguments, caller_path
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
 
@@ -65,7 +65,7 @@ def group_norm(analysis: Analysis, node: fx.Node) -> Any:
         bind_vector(analysis, named[part], labels)
     rows = labels.view(groups, -1)
     analysis.labels.unify(rows, rows[:, :1])
-    analysis.count_units(calling_module(node), GROUP_NORM, outputs=labels, parts=rows)
+    analysis.count_units(caller_path(node), GROUP_NORM, outputs=labels, parts=rows)
     constants, known = constants_along(source, 1)
     scale, shift = _affine(analysis, named, source)
     whole = known.view(groups, -1).all(1, keepdim=True).expand(groups, channels // groups).flatten()
@@ -99,7 +99,7 @@ def _bind_channels(
     labels = units_along(analysis, source, 1, reader)
     for part in ("weight", "bias", "running_mean", "running_var"):
         bind_vector(analysis, named[part], labels)
-    analysis.count_units(calling_module(node), BATCH_NORM, outputs=labels)
+    analysis.count_units(caller_path(node), BATCH_NORM, outputs=labels)
 
 
 def _affine(analysis: Analysis, named: dict[str, Any], source: AbstractValue) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from gossamer.shrinking.analyse.domain import (
 )
 from gossamer.shrinking.analyse.facts import Analysis, EqualCounts
 from gossamer.shrinking.analyse.rules.views import bind_vector
-from gossamer.shrinking.trace import arguments, calling_module, shape_of
+from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
 __all__ = ["dropout", "is_pointwise", "pointwise", "prelu", "unify_broadcast"]
 
@@ -103,7 +103,7 @@ def prelu(analysis: Analysis, node: fx.Node) -> Any:
     if slope.numel() > 1:
         labels = unexpand(source.labels, keep=1)[0].flatten()
         bind_vector(analysis, slope_node, labels)
-        analysis.count_units(calling_module(node), PRELU, outputs=labels)
+        analysis.count_units(caller_path(node), PRELU, outputs=labels)
     constant, known = unexpand(source.constant, source.known, keep=1 if source.constant.dim() > 1 else None)
     return AbstractValue(source.labels, torch.prelu(constant, slope).expand(source.shape), known.expand(source.shape))
 
