@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, Example, call_with
-from gossamer.shrinking.analyse import analyse
+from gossamer.shrinking.analyse import Analysis, analyse
 from gossamer.shrinking.apply import (
     InPlace,
     Reference,
@@ -97,7 +97,7 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
         check_owner(model, optimizer)
     evaluation = evaluation_reference(model, call)
     in_training = any(module.training for module in model.modules())
-    training = training_reference(model, evaluation.calls) if in_training else None
+    training = training_reference(model, evaluation) if in_training else None
     reference = evaluation if training is None else training
     traced = trace(model, call)
 
@@ -111,9 +111,9 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
             change.undo()
 
     found = largest_verified_plan(
-        analyse(model, traced, training=in_training),
+        _analyse(model, traced, reference, training=in_training),
         build,
-        coarser=lambda: analyse(model, traced, training=in_training, whole_heads=True),
+        coarser=lambda: _analyse(model, traced, reference, training=in_training, whole_heads=True),
     ).plan
     apply_in_place(model, found, optimizer)
     if training is not None and not found.empty and not evaluation.matches(model):
@@ -149,8 +149,18 @@ def _as_module(model: nn.Module, traced: TracedModel, reference: Reference) -> V
         return reference.verified(lambda: smaller_copy(model, candidate))
 
     return largest_verified_plan(
-        analyse(model, traced), build, coarser=lambda: analyse(model, traced, whole_heads=True)
+        _analyse(model, traced, reference),
+        build,
+        coarser=lambda: _analyse(model, traced, reference, whole_heads=True),
     )
+
+
+def _analyse(model: nn.Module, traced: TracedModel, reference: Reference, **options: bool) -> Analysis:
+    """Analyse the model; constants are kept only where they are the same at other sizes of the inputs."""
+    analysis = analyse(model, traced, **options)
+    if reference.other_sizes is not None and analysis.folds_constants:
+        analysis.keep_common_constants(analyse(model, trace(model, reference.other_sizes), **options))
+    return analysis
 
 
 def _as_graph(
@@ -161,10 +171,11 @@ def _as_graph(
         traced = trace(model, call, dynamic_batch=True)
     except GossamerError:
         traced = traced or trace(model, call)
-    analysis = analyse(model, traced, rewrites_graph=True)
+    analysis = _analyse(model, traced, reference, rewrites_graph=True)
+    fixed = reference.at_example_sizes()  # the graph has guards against other sizes
 
     def build(candidate: Plan, decision: Decision) -> nn.Module | None:
-        return reference.verified(lambda: smaller_graph(analysis, candidate, decision))
+        return fixed.verified(lambda: smaller_graph(analysis, candidate, decision))
 
     found = largest_verified_plan(analysis, build)
     return replace(found, plan=replace(found.plan, form="graph"))

@@ -10,9 +10,9 @@ abstract value of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -32,6 +32,9 @@ __all__ = [
     "SizeAttribute",
     "abstract_values_in",
 ]
+
+_ROUNDING = 1e-5
+_Fact = TypeVar("_Fact")
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,27 @@ class Analysis:
         """A result of the node's shape without units and without known constants."""
         return _unknown(node.meta["val"])
 
+    @property
+    def folds_constants(self) -> bool:
+        """Whether a constant other than zero is known at the input of a layer."""
+        calls = (call for layer in self.layers.values() for call in layer.calls)
+        return any(bool((call.known & (call.constants != 0)).any()) for call in calls)
+
+    def keep_common_constants(self, other: Analysis) -> None:
+        """Forget constants that another analysis, of inputs of other sizes, does not know or knows to be different.
+
+        A sum over positions or a division by the batch size is constant at one size, and another constant at another.
+        """
+        for key, layer in self.layers.items():
+            calls = other.layers[key].calls if key in other.layers else []
+            layer.calls = [_common(own, match) for own, match in _pairs(layer.calls, calls)]
+        self.dependencies = [
+            replace(own, foldable=own.foldable & match.foldable)
+            if match is not None and own.foldable.shape == match.foldable.shape
+            else replace(own, foldable=torch.zeros_like(own.foldable))
+            for own, match in _pairs(self.dependencies, other.dependencies)
+        ]
+
     def finish(self) -> None:
         """Constrain parameters that are used as plain values; pin those that are used as layers as well."""
         for name in self.axis_labels.keys() & self.element_labels.keys():
@@ -266,6 +290,19 @@ class Analysis:
             labels = self.element_labels.setdefault(name, self.labels.fresh(*tensor.shape))
         is_updated = self.training and not isinstance(self.traced.tensors[name], nn.Parameter)
         return unknown_value(labels, tensor.dtype) if is_updated else constant_value(compress(tensor), labels)
+
+
+def _pairs(own: list[_Fact], other: list[_Fact]) -> Iterator[tuple[_Fact, _Fact | None]]:
+    """Facts of two analyses in order; None where the other one has no more."""
+    return zip(own, [*other, *[None] * len(own)], strict=False)
+
+
+def _common(call: LayerCall, other: LayerCall | None) -> LayerCall:
+    if other is None or other.known.shape != call.known.shape:
+        return replace(call, known=torch.zeros_like(call.known))
+    # To rounding: the mean over more positions is the same constant.
+    equal = torch.isclose(call.constants, other.constants, rtol=_ROUNDING, atol=0.0)
+    return replace(call, known=call.known & other.known & equal)
 
 
 def abstract_values_in(result: Any) -> list[AbstractValue]:

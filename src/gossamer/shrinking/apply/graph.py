@@ -30,9 +30,6 @@ def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.Grap
     """The exported graph with smaller parameters, and with every literal size rewritten to fit them."""
     unlifted = analysis.traced.program.module()
     graph = unlifted.graph
-    for node in list(graph.nodes):
-        if node.op == "call_module" and node.target == "_guards_fn":
-            graph.erase_node(node)
     module = fx.GraphModule(unlifted, graph, class_name=type(analysis.model).__name__)
     _replace_tensors(module, analysis, plan)
     by_name = {node.name: node for node in module.graph.nodes}

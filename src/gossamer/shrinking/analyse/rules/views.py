@@ -77,6 +77,8 @@ VIEWS: set[OpOverload] = _PERMUTATIONS | {
     aten.reshape_as.default,
 }
 
+_PARTIAL: set[OpOverload] = {aten.slice.Tensor, aten.select.int, aten.narrow.default}
+
 # An expanded tensor is not contiguous, so a view of the value may have to be a copy of its labels.
 _AS_RESHAPE = {
     aten.view.default: aten.reshape.default,
@@ -94,6 +96,10 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     known = _execute(analysis, node, {n: v.known for n, v in values.items()})
     if node.target in _PERMUTATIONS:
         _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
+    if node.target in _PARTIAL and all(n in analysis.traced.states or n in analysis.deferred for n in sources):
+        # A position table or a mask, of which the example needs a part: an input of another size needs another.
+        dim, (value,) = arguments(node)["dim"], values.values()
+        analysis.labels.unify(value.labels, value.labels.narrow(dim, 0, 1))
     if isinstance(labels, Tensor):
         return AbstractValue(compress(labels), compress(constant), compress(known))
     return tuple(AbstractValue(*map(compress, part)) for part in zip(labels, constant, known, strict=True))
