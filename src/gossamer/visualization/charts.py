@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, TypeAlias
 
 from gossamer.visualization.markup import Html, Table, render, tag
 
-__all__ = ["DASHES", "SYMBOLS", "Chart", "Figure", "kept_axis", "percent_axis"]
+__all__ = ["DASHES", "SYMBOLS", "Chart", "Figure", "kept_axis", "literal", "percent_axis"]
 
 Figure: TypeAlias = dict[str, Any]
 """`data` and `layout` as Plotly defines them. Colours come from the template, which the page chooses."""
@@ -62,6 +63,11 @@ class Chart:
         if not self.tables:
             return []
         return [tag("details", tag("summary", "Numbers of this chart"), render(table.html() for table in self.tables))]
+
+
+def literal(text: str) -> str:
+    """A string of the user for a figure: Plotly takes some tags for markup, links among them."""
+    return escape(text, quote=False)
 
 
 def percent_axis(title: str) -> dict[str, Any]:

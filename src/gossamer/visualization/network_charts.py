@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from gossamer.visualization.charts import Chart, Figure, percent_axis
+from gossamer.visualization.charts import Chart, Figure, literal, percent_axis
 from gossamer.visualization.data import Histogram, Layer, Network, Variant
 from gossamer.visualization.formatting import count, file_size, measured_seconds, percent, shorten
 from gossamer.visualization.markup import Column, Table
@@ -37,7 +37,7 @@ def layer_chart(network: Network) -> Chart:
         "xaxis": {**percent_axis("of the dense layer"), "range": [0, 101], "dtick": 25},
         "yaxis": {
             "tickvals": list(range(len(layers))),
-            "ticktext": [shorten(layer.label, _LONGEST_NAME) for layer in layers],
+            "ticktext": [literal(shorten(layer.label, _LONGEST_NAME)) for layer in layers],
             "autorange": "reversed",
             "showgrid": False,
         },
@@ -85,7 +85,7 @@ def variant_charts(variants: Sequence[Variant]) -> list[Chart]:
 
 def _bars(name: str, layers: Sequence[Layer], parts: Sequence[tuple[int, int]]) -> dict[str, Any]:
     details = [
-        [layer.label, count(left), count(whole), percent(left / whole if whole else 1.0)]
+        [literal(layer.label), count(left), count(whole), percent(left / whole if whole else 1.0)]
         for layer, (left, whole) in zip(layers, parts, strict=True)
     ]
     template = "<b>%{customdata[0]}</b><br>%{customdata[1]} of %{customdata[2]} (%{customdata[3]})"

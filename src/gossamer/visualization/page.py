@@ -23,7 +23,7 @@ from gossamer.visualization.markup import Html, render, tag
 from gossamer.visualization.sections import Section, sections
 from gossamer.visualization.themes import DARK, LIGHT
 
-__all__ = ["check_plotly", "page_html", "write_page"]
+__all__ = ["check_can_write", "check_plotly", "page_html", "write_page"]
 
 
 def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
@@ -50,8 +50,16 @@ def page_html(page: Page) -> str:
     )
 
 
+def check_can_write(path: str | os.PathLike[str]) -> None:
+    """Raise `GossamerError` unless there is Plotly and the folder of `path`: before any work is done."""
+    check_plotly()
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise GossamerError(f"cannot write {str(path)!r}: there is no folder {str(folder)!r}. Make it first.")
+
+
 def check_plotly() -> None:
-    """Raise `GossamerError` unless Plotly is installed, before any work is done."""
+    """Raise `GossamerError` unless Plotly is installed."""
     if importlib.util.find_spec("plotly") is None:
         raise GossamerError("a report needs plotly, which is not installed. Run: pip install 'gossamer[report]'")
 

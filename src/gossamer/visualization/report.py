@@ -13,7 +13,7 @@ from gossamer.example import Example
 from gossamer.visualization.collect import collect
 from gossamer.visualization.data import Command, Page, Run
 from gossamer.visualization.history import fraction, read_history
-from gossamer.visualization.page import check_plotly, write_page
+from gossamer.visualization.page import check_can_write, write_page
 
 __all__ = ["report"]
 
@@ -68,7 +68,7 @@ def report(
     Raises:
         GossamerError: If Plotly is not installed (`pip install 'gossamer[report]'`), or an argument does not fit.
     """
-    check_plotly()
+    check_can_write(path)
     if rounds < 0:
         raise GossamerError(f"`rounds` must be 0 or more; received {rounds}.")
     epochs = read_history(history)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gossamer.measurement import LayerMeasurement
 from gossamer.visualization.charts import Chart
-from gossamer.visualization.data import Layer, Network, Page, UnitRow, Variant
+from gossamer.visualization.data import Network, Page, UnitRow, Variant
 from gossamer.visualization.formatting import count, file_size, measured_seconds, percent
 from gossamer.visualization.markup import Column, Html, Table, render, tag
 from gossamer.visualization.network_charts import histogram_chart, layer_chart, variant_charts
 from gossamer.visualization.pictures import filter_figure, pattern_figures
-from gossamer.visualization.summary import key_figures, sentences, warnings
+from gossamer.visualization.summary import alerts, key_figures, sentences
 from gossamer.visualization.training_charts import tradeoff_chart, tradeoff_table, training_charts
 
 __all__ = ["Section", "sections"]
@@ -53,7 +54,7 @@ def _summary(page: Page) -> Section:
         tag("div", tag("dt", one.name), tag("dd", one.value, class_="value"), tag("dd", one.note, class_="note"))
         for one in key_figures(page)
     ]
-    alarms = [tag("p", tag("strong", "Note: "), text, class_="warning") for text in warnings(page)]
+    alarms = [tag("p", tag("strong", "Warning: "), text, class_="warning") for text in alerts(page)]
     words = [tag("p", sentence) for sentence in sentences(page)]
     figures = [tag("dl", *tiles, class_="tiles")] if tiles else []
     return Section("summary", "Summary", render([*figures, *alarms, tag("div", *words, class_="words")]))
@@ -109,11 +110,9 @@ def _layer_table(network: Network) -> Table:
     for group in ("weights", "units", "MACs"):
         columns += [Column("dense", group), Column("alive" if group == "units" else "not zero", group)]
         columns += [Column("kept", group)] * (group == "weights") + [Column("after shrink", group)]
-    total = Layer(
-        "total", (), network.dense.total, network.trained.total, network.shrunk.total if network.shrunk else None,
-        network.histogram, network.layers[0].pattern,
-    )  # fmt: skip
-    rows = [_layer_row(layer) for layer in (*network.layers, total)]
+    rows = [_layer_row(layer.label, layer.shape, layer.dense, layer.trained, layer.shrunk) for layer in network.layers]
+    shrunk = network.shrunk.total if network.shrunk is not None else None
+    rows.append(_layer_row("total", (), network.dense.total, network.trained.total, shrunk))
     note = (
         "Not zero and alive: in the network as trained. After shrink: all weights and MACs of the smaller layers, with "
         "the zeros inside them. Biases are not counted."
@@ -121,12 +120,17 @@ def _layer_table(network: Network) -> Table:
     return Table("layers-table", "Layers in order of execution", columns, rows, note, total=True)
 
 
-def _layer_row(layer: Layer) -> list[str]:
-    dense, trained, shrunk = layer.dense, layer.trained, layer.shrunk
+def _layer_row(
+    label: str,
+    shape: tuple[int, ...],
+    dense: LayerMeasurement,
+    trained: LayerMeasurement,
+    shrunk: LayerMeasurement | None,
+) -> list[str]:
     kept = trained.nonzeros / dense.weights if dense.weights else 1.0
     return [
-        layer.label,
-        _TIMES.join(map(str, layer.shape)),
+        label,
+        _TIMES.join(map(str, shape)),
         count(dense.weights),
         count(trained.nonzeros),
         percent(kept),

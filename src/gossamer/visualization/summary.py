@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gossamer.visualization.data import Network, Page, Run, Variant
 from gossamer.visualization.formatting import count, file_size, measured_seconds, percent, times
 
-__all__ = ["KeyFigure", "key_figures", "sentences", "warnings"]
+__all__ = ["KeyFigure", "alerts", "key_figures", "sentences"]
 
 _MOST_COMPARED = 3
 
@@ -41,7 +41,7 @@ def sentences(page: Page) -> list[str]:
     return found
 
 
-def warnings(page: Page) -> list[str]:
+def alerts(page: Page) -> list[str]:
     """What a reader must not overlook."""
     network = page.network
     if network is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from gossamer.visualization.charts import DASHES, SYMBOLS, Chart, kept_axis, percent_axis
+from gossamer.visualization.charts import DASHES, SYMBOLS, Chart, kept_axis, literal, percent_axis
 from gossamer.visualization.data import Epoch, Page, Run
 from gossamer.visualization.formatting import percent
 from gossamer.visualization.markup import Column, Table
@@ -48,7 +48,7 @@ def tradeoff_chart(page: Page) -> Chart | None:
         traces.append(_front_line(front))
     layout = {
         "xaxis": kept_axis(run.params_kept for run in runs),
-        "yaxis": percent_axis(page.score),
+        "yaxis": percent_axis(literal(page.score)),
         "showlegend": True,
         "hovermode": "closest",
     }
@@ -80,7 +80,7 @@ def _accuracy_chart(score: str, runs: Sequence[Run]) -> Chart:
     late = [epoch.accuracy for run in runs for epoch in _late(run.history) if epoch.accuracy is not None]
     low, high = 100 * min(late or recorded), 100 * max(recorded)
     margin = max(0.08 * (high - low), 0.2)
-    axis = {**percent_axis(score), "range": [low - margin, min(high + margin, 100.5)]}
+    axis = {**percent_axis(literal(score)), "range": [low - margin, min(high + margin, 100.5)]}
     traces = [_curve(run, number, _accuracy_of) for number, run in enumerate(runs)]
     below = 100 * min(recorded) < low - margin
     words = _ends(runs, _accuracy_of) + (" The first epochs lie below the axis." if below else "")
@@ -146,7 +146,7 @@ def _curve(run: Run, number: int, value: Callable[[Epoch], float | None]) -> dic
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": run.label,
+        "name": literal(run.label),
         "x": [epoch.epoch for epoch in run.history],
         "y": [None if one is None else 100 * one for one in values],
         "line": {"dash": DASHES[number], "width": 2.5 if number == 0 else 1.6},
@@ -155,15 +155,16 @@ def _curve(run: Run, number: int, value: Callable[[Epoch], float | None]) -> dic
 
 
 def _points(name: str, runs: Sequence[Run], number: int, score: str) -> dict[str, Any]:
-    facts = (f"{score} %{{customdata[1]}}", "weights kept %{customdata[2]}", "MACs kept %{customdata[3]}")
+    facts = (f"{literal(score)} %{{customdata[1]}}", "weights kept %{customdata[2]}", "MACs kept %{customdata[3]}")
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": name,
+        "name": literal(name),
         "x": [100 * (run.params_kept or 0.0) for run in runs],
         "y": [100 * (run.accuracy or 0.0) for run in runs],
         "customdata": [
-            [run.label, percent(run.accuracy), percent(run.params_kept), percent(run.flops_kept)] for run in runs
+            [literal(run.label), percent(run.accuracy), percent(run.params_kept), percent(run.flops_kept)]
+            for run in runs
         ],
         "marker": {"size": 13 if number == 0 else 10, "symbol": SYMBOLS[number]},
         "cliponaxis": False,

@@ -12,7 +12,7 @@ from torch import nn
 
 from gossamer.errors import GossamerError
 from gossamer.store import load
-from gossamer.visualization import Command, Epoch, Network, Page, Run, check_plotly, collect, write_page
+from gossamer.visualization import Command, Epoch, Network, Page, Run, check_can_write, collect, write_page
 from gossamer_lab.networks import build, example_of
 from gossamer_lab.training import EpochMetrics, RunDirectory, RunResult, TrainingConfig
 
@@ -37,8 +37,8 @@ def write_report(
         compared: Other finished runs, drawn beside it.
         commands: Command lines to list.
     """
-    check_plotly()
     _check_finished(run)
+    check_can_write(path)
     config, result = run.read_config(), run.read_result()
     directories = (run, *compared)
     labels = _labels([one.read_result() for one in directories])
