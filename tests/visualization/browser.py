@@ -6,7 +6,7 @@ import base64
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -42,8 +42,6 @@ class Browser:
 
     def show(self, page: Path, width: int, scheme: Scheme = "light", height: int = 900) -> None:
         """Open a page in a window of this size and wait until all charts are drawn; forget earlier messages."""
-        from selenium.webdriver.support.wait import WebDriverWait
-
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         self.resize(width, height)
@@ -51,11 +49,17 @@ class Browser:
         self.requests()
         self.messages()
         self.driver.get(page.resolve().as_uri())
-        WebDriverWait(self.driver, 60).until(lambda driver: driver.execute_script(_DRAWN))
+        self.wait(lambda: self.run(_DRAWN))
 
     def resize(self, width: int, height: int) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def wait(self, condition: Callable[[], Any]) -> Any:
+        """Wait until the condition holds, and return what it gives; fail if it does not in a minute."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        return WebDriverWait(self.driver, 60).until(lambda _: condition())
 
     def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -69,10 +73,8 @@ class Browser:
         """What was written to the console since the last call: errors, warnings, refusals by the security policy."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
-    def screenshot(self, path: Path, height: int | None = None) -> None:
-        """Take a picture of the window, or of the top of the page down to `height`."""
-        if height is not None:
-            self.resize(self.run("return innerWidth"), height)
+    def screenshot(self, path: Path) -> None:
+        """Take a picture of the window."""
         found = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
         path.write_bytes(base64.b64decode(found["data"]))
 

@@ -64,10 +64,8 @@ def test_colours_follow_the_scheme_also_while_the_page_is_open(browser: Browser,
     before = browser.run(ground), browser.run(text)
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.driver.execute_async_script("setTimeout(arguments[0], 500)")
-    after = browser.run(ground), browser.run(text)
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+    browser.wait(lambda: browser.run(ground) != before[0])
+    browser.wait(lambda: browser.run(text) != before[1])
     assert browser.messages() == []
 
 
@@ -75,7 +73,6 @@ def hover(browser: Browser, chart: str, target: str) -> str:
     """Move the pointer to an element of a chart and read what appears."""
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.wait import WebDriverWait
 
     browser.run("document.documentElement.style.scrollBehavior = 'auto'")
     browser.run("document.getElementById(arguments[0]).scrollIntoView({block: 'center'})", chart)
@@ -88,7 +85,7 @@ def hover(browser: Browser, chart: str, target: str) -> str:
     actions.w3c_actions.pointer_action.move_to_location(*map(round, box))
     actions.perform()
     words = f"return [...document.querySelectorAll('#{chart} .hoverlayer text')].map(t => t.textContent).join(' ')"
-    return WebDriverWait(browser.driver, 20).until(lambda _: browser.run(words))
+    return str(browser.wait(lambda: browser.run(words)))
 
 
 def test_hover_shows_the_numbers(browser: Browser, file: Path) -> None:
@@ -119,10 +116,8 @@ def test_a_layer_is_chosen_by_keyboard(browser: Browser, file: Path) -> None:
     counts = "return document.getElementById('histogram').data[0].y"
     whole = browser.run(counts)
     browser.driver.find_element(By.ID, "histogram-choice").send_keys(Keys.ARROW_DOWN)
-    browser.driver.execute_async_script("setTimeout(arguments[0], 300)")
-    layer = browser.run(counts)
-    assert sum(layer) == 54
-    assert layer != whole
+    browser.wait(lambda: browser.run(counts) != whole)
+    assert sum(browser.run(counts)) == 54
 
 
 def test_the_keyboard_reaches_links_details_and_tables(browser: Browser, file: Path) -> None:

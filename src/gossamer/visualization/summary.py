@@ -103,7 +103,7 @@ def _bytes_and_latency(network: Network) -> list[str]:
     for form in others:
         if form.file_bytes is not None and dense.file_bytes is not None:
             sizes = f"{file_size(form.file_bytes)} instead of {file_size(dense.file_bytes)}"
-            found.append(f"The file of the {form.name} network has {sizes}.")
+            found.append(f"The file of the {form.name} network takes {sizes}.")
         timed = [
             f"{measured_seconds(form.seconds[label])} instead of {measured_seconds(seconds)} for {label}"
             for label, seconds in dense.seconds.items()
