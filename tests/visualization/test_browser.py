@@ -16,7 +16,7 @@ from .conftest import HOSTILE
 pytest.importorskip("plotly")
 pytestmark = pytest.mark.skipif(what_is_missing() is not None, reason=what_is_missing() or "")
 
-WINDOWS = [(390, "light"), (390, "dark"), (1400, "light"), (1400, "dark")]
+WINDOWS = [(320, "light"), (390, "light"), (390, "dark"), (820, "dark"), (1400, "light"), (1400, "dark")]
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ def _layers(network: Network) -> Section:
 
 
 def _layer_table(network: Network) -> Table:
-    columns = [Column("layer", number=False), Column("shape", number=False)]
+    columns = [Column("layer", number=False), Column("shape")]
     for group in ("weights", "units", "MACs"):
         columns += [Column("dense", group), Column("alive" if group == "units" else "not zero", group)]
         columns += [Column("kept", group)] * (group == "weights") + [Column("after shrink", group)]
