@@ -136,6 +136,14 @@ def test_forms_without_a_file_are_compared_by_latency_alone(page: Page) -> None:
     assert chart.figures[""]["data"][0]["text"] == ["1.00 ms", "1.00 ms"]
 
 
+def test_a_form_without_a_file_leaves_the_others_in_the_chart(page: Page) -> None:
+    network = page.network
+    assert network is not None
+    native = replace(network.variants[0], name="native", file_bytes=None, seconds={})
+    size, *_ = variant_charts([*network.variants, native])
+    assert size.figures[""]["data"][0]["y"] == ["dense", "shrunk"]
+
+
 def test_labels_of_charts_cannot_be_markup(page: Page) -> None:
     network = page.network
     assert network is not None

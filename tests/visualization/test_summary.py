@@ -40,6 +40,18 @@ def test_a_slower_network_is_called_so(network: Network, seconds: float, ratio: 
     assert f"takes {1000 * seconds:.2f} ms instead of 2.00 ms for 1 input." in sentences(page)[-1]
 
 
+def test_a_native_form_sets_the_speed_and_leaves_the_compression(network: Network) -> None:
+    dense, shrunk = (replace(form, seconds={"1 input": 0.002}) for form in network.variants)
+    native = replace(dense, name="native", file_bytes=None, seconds={"1 input": 0.0005})
+    page = Page("t", network=replace(network, variants=(dense, shrunk, native)))
+    found = {figure.name: figure.value for figure in key_figures(page)}
+    assert found["Compression"] == {f.name: f.value for f in key_figures(Page("t", network=network))}["Compression"]
+    assert found["Speed-up, 1 input"] == "4.00×"
+    assert sentences(page)[-1].endswith(
+        "A forward pass of the native network takes 500 µs instead of 2.00 ms for 1 input."
+    )
+
+
 def test_many_runs_are_left_to_the_chart() -> None:
     page = Page("t", runs=tuple(Run(str(n), 0.9, 0.1) for n in range(9)))
     assert sentences(page) == ["Accuracy is 90.00%."]

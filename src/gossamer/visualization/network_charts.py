@@ -71,9 +71,8 @@ def histogram_chart(network: Network) -> Chart:
 def variant_charts(variants: Sequence[Variant]) -> list[Chart]:
     """Size of the file and latency of each form of the network, beside each other."""
     charts = []
-    sizes = [(one.name, one.file_bytes) for one in variants]
-    if all(size is not None for _, size in sizes):
-        bars = [(name, float(size or 0), file_size(size)) for name, size in sizes]
+    bars = [(one.name, float(one.file_bytes), file_size(one.file_bytes)) for one in variants if one.file_bytes]
+    if bars:
         words = "; ".join(f"{name} {text}" for name, _, text in bars) + "."
         charts.append(_variant_chart("file-size", "Size of the file", words, bars))
     for number, label in enumerate(variants[0].seconds if variants else ()):

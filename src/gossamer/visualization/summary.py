@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gossamer.visualization.data import Network, Page, Run, Variant
@@ -120,18 +121,18 @@ def _network_figures(network: Network) -> list[KeyFigure]:
         KeyFigure("Weights kept", percent(kept.params_kept), f"{count(total.nonzeros)} of {count(total.weights)}"),
         KeyFigure("MACs kept", percent(kept.flops_kept), f"{count(total.macs_nonzero)} of {count(total.macs)}"),
     ]
-    dense, last = network.variants[0], network.variants[-1]
-    if last is not dense:
-        found += _ratios(dense, last)
-    return found
+    dense, *others = network.variants
+    return [*found, *_ratios(dense, others)]
 
 
-def _ratios(dense: Variant, last: Variant) -> list[KeyFigure]:
+def _ratios(dense: Variant, others: Sequence[Variant]) -> list[KeyFigure]:
+    """The dense network over the last form that has a file, and over the last form."""
     found = []
-    if dense.file_bytes and last.file_bytes:
-        note = f"{file_size(dense.file_bytes)} → {file_size(last.file_bytes)}"
-        found.append(KeyFigure("Compression", times(dense.file_bytes / last.file_bytes), note))
-    for label, seconds in dense.seconds.items():
-        note = f"{measured_seconds(seconds)} → {measured_seconds(last.seconds[label])}"
-        found.append(KeyFigure(f"Speed-up, {label}", times(seconds / last.seconds[label]), note))
+    stored = [form.file_bytes for form in others if form.file_bytes]
+    if dense.file_bytes and stored:
+        note = f"{file_size(dense.file_bytes)} → {file_size(stored[-1])}"
+        found.append(KeyFigure("Compression", times(dense.file_bytes / stored[-1]), note))
+    for label, seconds in dense.seconds.items() if others else ():
+        note = f"{measured_seconds(seconds)} → {measured_seconds(others[-1].seconds[label])}"
+        found.append(KeyFigure(f"Speed-up, {label}", times(seconds / others[-1].seconds[label]), note))
     return found
