@@ -21,7 +21,7 @@ LAYERS = [
     {"gossamer.penalties", "gossamer.layers"},
     {"gossamer.store", "gossamer.shrinking", "gossamer.regularizers"},
     {"gossamer.measurement"},
-    {"gossamer.proximal"},
+    {"gossamer.proximal", "gossamer.visualization"},
     {"gossamer.__init__"},
     {"gossamer_lab.data", "gossamer_lab.networks"},
     {"gossamer_lab.training"},

@@ -29,6 +29,7 @@ from gossamer.regularizers import (
 )
 from gossamer.shrinking import GraphFormWarning, Plan, plan, shrink, shrink_, zero_dead_biases
 from gossamer.store import export_onnx, fastest_linear, load, save
+from gossamer.visualization import report
 
 __all__ = [
     "GossamerError",
@@ -51,6 +52,7 @@ __all__ = [
     "measure",
     "penalties",
     "plan",
+    "report",
     "save",
     "shrink",
     "shrink_",

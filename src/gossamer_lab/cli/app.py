@@ -178,3 +178,18 @@ def measure(
     from gossamer_lab.cli.shrink import run_measure
 
     run_measure(file, as_json)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; the page is about the first.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The page to write.", show_default="report.html in the first folder")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: _AsJson = False,
+) -> None:
+    """Write one HTML page on a run: training, layers, zeros, the plan, size and latency."""
+    from gossamer_lab.cli.report import run_report
+
+    run_report(runs, output, show, as_json)

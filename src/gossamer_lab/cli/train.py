@@ -14,6 +14,7 @@ from gossamer.errors import GossamerError
 from gossamer.regularizers import Regularizer
 from gossamer_lab.cli.data import download_bars
 from gossamer_lab.cli.display import Display
+from gossamer_lab.cli.report import show_report
 from gossamer_lab.cli.shrink import show_small
 from gossamer_lab.data import Dataset, obtain
 from gossamer_lab.reporting import summary_figure
@@ -175,6 +176,7 @@ def _train_and_show(request: Request, jobs: list[Job], dataset: Dataset, path: P
     if not request.as_json:
         show_small(runs[0], display)
     display.files(path, figure)
+    show_report(path, display)
     if request.as_json:
         print(_json_line(results[0], path))
 

@@ -60,9 +60,16 @@ class RunDirectory:
         return self.path / "summary.png"
 
     @property
+    def report(self) -> Path:
+        """The report."""
+        return self.path / "report.html"
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """Everything a run writes; the configuration last, because it is what marks the folder as a run."""
-        return (self.metrics, self.checkpoint, self.weights, self.small, self.result, self.figure, self.config)
+        return (
+            self.metrics, self.checkpoint, self.weights, self.small, self.result, self.figure, self.report, self.config,
+        )  # fmt: skip
 
     @contextmanager
     def held(self) -> Iterator[None]:
