@@ -33,7 +33,7 @@ def test_the_plan_is_that_of_shrink(model: Net, example: Tensor, network: Networ
     assert network.removal is not None
     assert (network.removal.before, network.removal.after) == (plan.weights_before, plan.weights_after)
     rows = [(r.where, r.before, r.after, r.unread, r.constant, dict(r.reasons)) for r in network.removal.rows]
-    assert rows == [(c.where, c.units, c.kept, c.unread, c.constant, dict(c.held)) for c in plan.channels]
+    assert rows == [(c.where, c.units, c.kept, c.unread, c.constant, dict(c.reasons)) for c in plan.channels]
     assert network.removal.units_removed == sum(c.unread + c.constant for c in plan.channels) > 0
 
 
