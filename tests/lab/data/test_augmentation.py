@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gossamer_lab.data import flip, shift, slant, slant_images
+from gossamer_lab.data import random_affine, random_affine_points, random_flip, random_shift
 
 
 def test_every_move_up_to_the_limit_happens_and_no_other() -> None:
     image = torch.arange(1.0, 41.0).reshape(1, 2, 4, 5)
     torch.manual_seed(0)
-    seen = {tuple(moved.flatten().tolist()) for moved in shift(image.expand(500, -1, -1, -1))}
+    seen = {tuple(moved.flatten().tolist()) for moved in random_shift(image.expand(500, -1, -1, -1))}
     larger = torch.zeros(2, 6, 7)
     larger[:, 1:5, 1:6] = image[0]
     possible = {
@@ -26,27 +26,27 @@ def test_images_move_independently_and_the_originals_stay() -> None:
     images = torch.rand(64, 1, 8, 8)
     before = images.clone()
     torch.manual_seed(0)
-    moved = shift(images)
+    moved = random_shift(images)
     assert torch.equal(images, before)
     unmoved = sum(torch.equal(new, old) for new, old in zip(moved, images, strict=True))
     assert 16 < unmoved < 56
-    assert torch.equal(shift(images, chance=0.0), images)
+    assert torch.equal(random_shift(images, p=0.0), images)
 
 
-def test_the_background_comes_in_at_the_edges() -> None:
+def test_the_fill_value_enters_at_the_border() -> None:
     torch.manual_seed(0)
-    assert torch.equal(shift(torch.full((50, 1, 3, 3), -0.8), background=-0.8), torch.full((50, 1, 3, 3), -0.8))
+    assert torch.equal(random_shift(torch.full((50, 1, 3, 3), -0.8), fill=-0.8), torch.full((50, 1, 3, 3), -0.8))
 
 
 def test_no_pixels_is_no_move() -> None:
     images = torch.rand(5, 3, 4, 4)
-    assert torch.equal(shift(images, pixels=0), images)
+    assert torch.equal(random_shift(images, pixels=0), images)
 
 
-def plain_shift(images: Tensor, pixels: int, chance: float) -> Tensor:
+def plain_shift(images: Tensor, pixels: int, p: float) -> Tensor:
     """Image by image, with the same random numbers in the same order."""
     moves = torch.randint(0, 2 * pixels + 1, (2, len(images)))
-    stays = torch.rand(len(images)) >= chance
+    stays = torch.rand(len(images)) >= p
     height, width = images.shape[2:]
     moved = []
     for image, down, right, stay in zip(images, *moves.tolist(), stays, strict=True):
@@ -62,7 +62,7 @@ def test_shift_is_its_plain_twin(shape: tuple[int, ...], pixels: int) -> None:
     torch.manual_seed(5)
     expected = plain_shift(images, pixels, 0.7)
     torch.manual_seed(5)
-    moved = shift(images, pixels, 0.7)
+    moved = random_shift(images, pixels, 0.7)
     assert torch.equal(moved, expected)
     assert moved.is_contiguous()
 
@@ -71,7 +71,7 @@ def test_about_half_of_the_images_are_mirrored_left_to_right() -> None:
     images = torch.rand(200, 3, 4, 5)
     before = images.clone()
     torch.manual_seed(0)
-    flipped = flip(images)
+    flipped = random_flip(images)
     assert torch.equal(images, before)
     mirrored = [torch.equal(new, old[..., range(4, -1, -1)]) for new, old in zip(flipped, images, strict=True)]
     same = [torch.equal(new, old) for new, old in zip(flipped, images, strict=True)]
@@ -79,36 +79,36 @@ def test_about_half_of_the_images_are_mirrored_left_to_right() -> None:
     assert 70 < sum(mirrored) < 130
 
 
-def test_the_chances_of_a_mirror_are_kept_at_both_ends() -> None:
+def test_flip_with_probability_0_and_1() -> None:
     images = torch.rand(20, 1, 3, 3)
-    assert torch.equal(flip(images, chance=0.0), images)
-    assert torch.equal(flip(images, chance=1.0), images.flip(-1))
+    assert torch.equal(random_flip(images, p=0.0), images)
+    assert torch.equal(random_flip(images, p=1.0), images.flip(-1))
 
 
-def test_slant_maps_each_line_by_a_matrix_near_the_identity_or_leaves_it() -> None:
+def test_each_sequence_is_mapped_by_a_matrix_near_the_identity_or_unchanged() -> None:
     torch.manual_seed(0)
     points = torch.rand(200, 8, 2)
-    slanted = slant(points, amount=0.1, chance=0.5)
-    moved = [not torch.equal(new, old) for new, old in zip(slanted, points, strict=True)]
+    mapped = random_affine_points(points, amount=0.1, p=0.5)
+    moved = [not torch.equal(new, old) for new, old in zip(mapped, points, strict=True)]
     assert 60 < sum(moved) < 140
-    for new, old in zip(slanted, points, strict=True):
+    for new, old in zip(mapped, points, strict=True):
         matrix = torch.linalg.lstsq(old - 0.5, new - 0.5).solution.T
         assert (matrix - torch.eye(2)).abs().max() <= 0.1 + 1e-4
         assert torch.allclose((old - 0.5) @ matrix.T, new - 0.5, atol=1e-5)
 
 
-def test_slant_without_chance_or_amount_changes_nothing() -> None:
+def test_affine_points_without_probability_or_amount_are_unchanged() -> None:
     points = torch.rand(5, 8, 2)
-    assert torch.equal(slant(points, chance=0.0), points)
-    assert torch.equal(slant(points, amount=0.0), points)
+    assert torch.equal(random_affine_points(points, p=0.0), points)
+    assert torch.equal(random_affine_points(points, amount=0.0), points)
 
 
-def plain_slant_images(images: Tensor, amount: float, chance: float) -> Tensor:
+def plain_affine(images: Tensor, amount: float, p: float) -> Tensor:
     """Pixel by pixel, with the same random numbers in the same order."""
     maps = (2 * torch.rand(len(images), 2, 2) - 1) * amount
-    stays = torch.rand(len(images)) >= chance
+    stays = torch.rand(len(images)) >= p
     height, width = images.shape[2:]
-    slanted = torch.empty_like(images)
+    mapped = torch.empty_like(images)
     for number, image in enumerate(images):
         x_by_x, x_by_y, y_by_x, y_by_y = (torch.zeros(4) if stays[number] else maps[number].flatten()).tolist()
         for row in range(height):
@@ -118,28 +118,28 @@ def plain_slant_images(images: Tensor, amount: float, chance: float) -> Tensor:
                 right = min(max((there_x + 1) * width / 2 - 0.5, 0.0), width - 1.0)
                 down = min(max((there_y + 1) * height / 2 - 0.5, 0.0), height - 1.0)
                 left, top = int(right), int(down)
-                slanted[number, :, row, column] = sum(
+                mapped[number, :, row, column] = sum(
                     image[:, min(top + below, height - 1), min(left + beside, width - 1)]
                     * abs(1 - below - (down - top))
                     * abs(1 - beside - (right - left))
                     for below in (0, 1)
                     for beside in (0, 1)
                 )
-    return slanted
+    return mapped
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 5, 7)])
-def test_slanted_images_are_those_of_the_plain_twin(shape: tuple[int, ...]) -> None:
+def test_affine_is_its_plain_twin(shape: tuple[int, ...]) -> None:
     images = torch.rand(12, *shape)
     torch.manual_seed(5)
-    expected = plain_slant_images(images, 0.3, 0.7)
+    expected = plain_affine(images, 0.3, 0.7)
     torch.manual_seed(5)
-    slanted = slant_images(images, 0.3, 0.7)
-    assert torch.allclose(slanted, expected, atol=1e-5)
-    assert not torch.allclose(slanted, images, atol=1e-2)
+    mapped = random_affine(images, 0.3, 0.7)
+    assert torch.allclose(mapped, expected, atol=1e-5)
+    assert not torch.allclose(mapped, images, atol=1e-2)
 
 
-def test_images_without_chance_or_amount_of_a_slant_stay() -> None:
+def test_affine_images_without_probability_or_amount_are_unchanged() -> None:
     images = torch.rand(5, 2, 6, 6)
-    assert torch.allclose(slant_images(images, chance=0.0), images, atol=1e-6)
-    assert torch.allclose(slant_images(images, amount=0.0), images, atol=1e-6)
+    assert torch.allclose(random_affine(images, p=0.0), images, atol=1e-6)
+    assert torch.allclose(random_affine(images, amount=0.0), images, atol=1e-6)
