@@ -151,7 +151,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         check(self)
         if self.regrow and self.hold_epochs == 0:
-            _reject("`regrow` needs a second phase, and `epochs` and `hold_fraction` leave none. Train for more epochs.")
+            _reject(
+                "`regrow` needs a second phase, and `epochs` and `hold_fraction` leave none. Train for more epochs."
+            )
 
     @property
     def hold_epochs(self) -> int:
