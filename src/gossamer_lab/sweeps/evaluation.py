@@ -1,4 +1,4 @@
-"""One call of an objective, and everything that may come of it."""
+"""One evaluation of an objective, and its possible outcomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gossamer_lab.sweeps.study import NoValueError, Objective
 
-__all__ = ["Crash", "Failure", "Outcome", "Success", "attempt"]
+__all__ = ["Crash", "Evaluation", "Failure", "Success", "evaluate"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Success:
 
 @dataclass(frozen=True)
 class Failure:
-    """The objective says that the point has no value."""
+    """The objective has no value at the point."""
 
     reason: str
     seconds: float
@@ -31,16 +31,20 @@ class Failure:
 
 @dataclass(frozen=True)
 class Crash:
-    """The objective raised what it should not; ``text`` is the traceback."""
+    """The objective raised an unexpected exception.
+
+    Attributes:
+        text: The traceback.
+    """
 
     text: str
 
 
-Outcome = Success | Failure | Crash
+Evaluation = Success | Failure | Crash
 
 
-def attempt(objective: Objective, point: dict[str, float]) -> Outcome:
-    """Call the objective at a point."""
+def evaluate(objective: Objective, point: dict[str, float]) -> Evaluation:
+    """Evaluate the objective at a point. A value or figure that is not finite is a failure."""
     begin = time.perf_counter()
     try:
         value, figures = objective(dict(point))
