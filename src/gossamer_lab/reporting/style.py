@@ -1,4 +1,4 @@
-"""The common look of the figures that are compared with the paper's, and how they are written."""
+"""The common style of all figures."""
 
 from __future__ import annotations
 
@@ -11,44 +11,53 @@ from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from gossamer.files import write_atomically
-from gossamer_lab.paper.published import DATASET_LABELS
 
-__all__ = ["DATASET_LABELS", "STYLES", "Style", "add_caption", "new_figure", "save", "tidy"]
+__all__ = ["METHODS", "RUNS", "SHAPES", "Style", "add_caption", "log_percent", "new_figure", "save", "tidy"]
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a method is drawn. Colours are told apart by the colour-blind; dashes, markers and hatches without any.
+    """How a series is drawn. The colours are safe for colour-blind readers, and the other attributes differ too."""
 
-    Attributes:
-        label: Short, for axes and legends.
-    """
-
-    label: str
     colour: str
     line: str | tuple[float, tuple[float, ...]]
     marker: str
-    hatch: str
+    hatch: str = ""
 
 
-# By the key of the method. From l2 to ITL the colours grow darker, so that they differ in grey, too.
-STYLES = {
-    "l2": Style("l2", "#bdbdbd", ":", "D", "\\\\\\"),
-    "l1": Style("l1", "#e69f00", "--", "s", "///"),
-    "sgl": Style("SGL", "#3a87c8", "-.", "^", "..."),
-    "cges": Style("CGES", "#006b4e", (0, (5, 1.5, 1, 1.5, 1, 1.5)), "v", "xxx"),
-    "itl": Style("ITL", "#0b2545", "-", "o", ""),
+# By key of the method. The colours darken from l2 to ITL, so that they also differ in greyscale.
+METHODS = {
+    "l2": Style("#bdbdbd", ":", "D", "\\\\\\"),
+    "l1": Style("#e69f00", "--", "s", "///"),
+    "sgl": Style("#3a87c8", "-.", "^", "..."),
+    "cges": Style("#006b4e", (0, (5, 1.5, 1, 1.5, 1, 1.5)), "v", "xxx"),
+    "itl": Style("#0b2545", "-", "o"),
 }
+
+# A run and the baselines beside it.
+RUNS = (Style("#0b4f8a", "-", "o"), Style("#777777", "--", "s", "///"), Style("#f2a541", "-.", "^", "..."))
+
+# Values of the shape a, ascending. Neighbours differ in lightness.
+SHAPES = (
+    Style("#000000", "-", "o"),
+    Style("#e69f00", "--", "s"),
+    Style("#0b3d6e", "-.", "^"),
+    Style("#56b4e9", (0, (5, 1.5, 1, 1.5, 1, 1.5)), "D"),
+    Style("#00664b", ":", "v"),
+    Style("#cc79a7", (0, (8, 2)), "P"),
+)
 
 
 @contextmanager
 def new_figure(width: float, height: float) -> Iterator[Figure]:
-    """Give an empty figure, its size in inches; draw and :func:`save` it inside the ``with``."""
+    """Yield an empty figure of this size in inches; draw and `save` it inside the block."""
     with rc_context({"font.size": 9.5, "axes.titlesize": 10.5, "axes.titleweight": "bold", "hatch.linewidth": 0.6}):
         figure = Figure(figsize=(width, height), dpi=150, layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
         FigureCanvasAgg(figure)
@@ -56,21 +65,28 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def tidy(axes: Axes) -> None:
-    """Leave two of the four edges and a light grid along the y-axis."""
+    """Remove the top and right spines and add a light horizontal grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#d9d9d9", linewidth=0.6)
     axes.set_axisbelow(True)
 
 
+def log_percent(axis: Axis, subs: tuple[float, ...] = (1, 2, 5)) -> None:
+    """Label a logarithmic axis of percentages with plain numbers."""
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
 def add_caption(figure: Figure, text: str) -> None:
     """Write a caption below all axes, wrapped to the width of the figure."""
-    # About 15 letters of its size fit in an inch. A label of all axes is the one text that gets room of its own.
+    # About 15 characters of this size fit into an inch. Constrained layout reserves space for a supxlabel.
     lines = textwrap.fill(text, int(15 * figure.get_size_inches()[0]))
     figure.supxlabel(lines, fontsize=8.5, x=0.012, ha="left")
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the figure as a PNG, whole or not at all."""
+    """Write the figure as a PNG file, atomically."""
     content = BytesIO()
     figure.savefig(content, format="png")
     path.parent.mkdir(parents=True, exist_ok=True)

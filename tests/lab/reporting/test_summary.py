@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import GossamerError
-from gossamer_lab.reporting import summary_figure
+from gossamer_lab.reporting.summary import summary_figure
 from gossamer_lab.training import EpochMetrics, RunDirectory, RunResult, TrainingConfig, open_run
 
 PNG = b"\x89PNG\r\n"
@@ -37,7 +37,7 @@ def test_short_and_collapsed_runs_are_drawn_too(tmp_path: Path, epochs: int, kep
 
 def test_unfinished_runs_and_too_many_are_refused(tmp_path: Path) -> None:
     config = TrainingConfig(dataset="digits")
-    with pytest.raises(GossamerError, match="no finished run"):
+    with pytest.raises(GossamerError, match="not a finished run"):
         summary_figure([open_run(tmp_path / "unfinished", config)])
     with pytest.raises(GossamerError, match="received 4"):
         summary_figure([RunDirectory(tmp_path)] * 4)
