@@ -1,4 +1,4 @@
-"""Other libraries that can do a part of this: imported where they are installed, left out where they are not."""
+"""Adapters to other libraries, for those that are installed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 __all__ = [
     "NOT_INSTALLED",
+    "optional_import",
     "pat_group_lasso",
     "pat_steps",
     "pyproximal_steps",
-    "rival",
     "skglm_steps",
     "torch_pruning_removal",
 ]
@@ -25,8 +25,8 @@ NOT_INSTALLED = "not installed"
 _Steps = dict[str, Callable[[], object]]
 
 
-def rival(name: str) -> Any | None:
-    """The module of that name, or nothing where it is not installed; what it warns of at import is its own matter."""
+def optional_import(name: str) -> Any | None:
+    """Import a module, ignoring its warnings; None if it is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -36,8 +36,8 @@ def rival(name: str) -> Any | None:
 
 
 def pat_steps(weight: Tensor, step: float) -> _Steps:
-    """PAT's own in-place maps for l1 and for the rows of a matrix."""
-    optim = rival("torchao.prototype.pat.optim")
+    """Return the in-place proximal maps of torchao's PAT for l1 and group lasso on rows."""
+    optim = optional_import("torchao.prototype.pat.optim")
     if optim is None:
         return {}
     lasso, rows = optim.ProxLasso(step), optim.group_lasso.ProxGroupLassoVectorized(step, reduce_dim=1)
@@ -48,13 +48,13 @@ def pat_steps(weight: Tensor, step: float) -> _Steps:
 
 
 def pyproximal_steps(weight: Tensor, step: float) -> _Steps:
-    """pyproximal's operators on the same numbers as a NumPy vector."""
-    library = rival("pyproximal")
+    """Return the operators of pyproximal on the same values as NumPy vectors."""
+    library = optional_import("pyproximal")
     if library is None:
         return {}
     flat = weight.numpy().ravel()
     l21 = library.L21(ndim=weight.shape[1])
-    columns = weight.t().contiguous().numpy().ravel()  # its groups are the columns of (ndim, groups)
+    columns = weight.t().contiguous().numpy().ravel()  # groups are the columns of a matrix (ndim, groups)
     return {
         "L0()": lambda: library.L0(1.0).prox(flat, step),
         "L1()": lambda: library.L1().prox(flat, step),
@@ -65,8 +65,8 @@ def pyproximal_steps(weight: Tensor, step: float) -> _Steps:
 
 
 def skglm_steps(weight: Tensor, step: float) -> _Steps:
-    """skglm's compiled functions on the same numbers as NumPy arrays."""
-    library = rival("skglm.utils.prox_funcs")
+    """Return the compiled functions of skglm on the same values as NumPy arrays."""
+    library = optional_import("skglm.utils.prox_funcs")
     if library is None:
         return {}
     array = weight.numpy()
@@ -74,8 +74,8 @@ def skglm_steps(weight: Tensor, step: float) -> _Steps:
 
 
 def pat_group_lasso(model: nn.Module, strength: float, lr: float) -> torch.optim.Optimizer | None:
-    """SGD with momentum, wrapped by PAT: group lasso on the rows and filters of all weights."""
-    optim = rival("torchao.prototype.pat.optim")
+    """Return SGD with momentum wrapped by PAT: group lasso on the rows and filters of all weights."""
+    optim = optional_import("torchao.prototype.pat.optim")
     if optim is None:
         return None
     weights = [p for p in model.parameters() if p.dim() > 1]
@@ -91,15 +91,15 @@ def pat_group_lasso(model: nn.Module, strength: float, lr: float) -> torch.optim
 def torch_pruning_removal(
     model: nn.Module, example: Tensor, removed: Callable[[nn.Module], dict[nn.Module, list[int]]]
 ) -> nn.Module | None:
-    """A copy of the model from which Torch-Pruning has removed the given output channels."""
-    library = rival("torch_pruning")
+    """Return a copy of the model from which Torch-Pruning has removed the given output channels."""
+    library = optional_import("torch_pruning")
     if library is None:
         return None
     copied = copy.deepcopy(model)
     graph = library.DependencyGraph().build_dependency(copied, example_inputs=example)
     sizes = {layer: layer.get_parameter("weight").shape[0] for layer in removed(copied)}
     for layer, channels in removed(copied).items():
-        # A norm follows its convolution, and layers that are added lose their channels with the first of them.
+        # Batch norms follow their convolutions, and layers that are added lose their channels with the first of them.
         if isinstance(layer, nn.BatchNorm2d) or layer.get_parameter("weight").shape[0] < sizes[layer]:
             continue
         prune = library.prune_conv_out_channels if isinstance(layer, nn.Conv2d) else library.prune_linear_out_channels

@@ -1,4 +1,4 @@
-"""Question d: what does `shrink` itself cost as networks grow?"""
+"""Benchmark `shrink`: time and memory of `gossamer.shrink`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _WEIGHTS = (10**6, 10**7, 3 * 10**7, 10**8)
 
 
 def shrink_cost(weights: Sequence[int] = _WEIGHTS) -> Result:
-    """Perceptrons with half of their hidden units dead.
+    """Shrink perceptrons with half of their hidden units dead.
 
     Args:
-        weights: about so many weights each.
+        weights: Approximate numbers of weights.
     """
-    _row(10**5)  # what PyTorch loads when it traces for the first time is not the network's cost
+    _row(10**5)  # warm-up: the first trace imports parts of PyTorch
     return Result(
-        question="d",
+        name="shrink",
         title="time and memory of `shrink`",
         note=(
-            "memory: the peak above what was there before, over the size of the model's weights; with the smaller "
-            "network that is returned. One run each."
+            "memory: additional peak memory, including the returned network, relative to the model's weights. One run "
+            "each."
         ),
         machine=Machine.here(),
         rows=tuple(_row(count) for count in weights),

@@ -1,7 +1,7 @@
-"""Question h: would `torch.compile` do instead of a kernel of our own?
+"""Benchmark `torch-compile`: `torch.compile` against our kernel.
 
-Inductor is given the kernel's arithmetic, the polynomial in place of trigonometric functions included, so what differs
-is what a compiler for all programs makes of it.
+Inductor is given the arithmetic of the kernel, including the polynomial that replaces trigonometric functions, so the
+comparison is between the generated code only.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from gossamer.regularizers import Rule, Term
 from gossamer_lab.bench.memory import peak_extra_bytes
 from gossamer_lab.bench.proximal_step import STEP, integrated_terms, ours
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.bench.timing import take_turns
+from gossamer_lab.bench.timing import time_interleaved
 
-__all__ = ["inductor"]
+__all__ = ["torch_compile"]
 
 
-def inductor(rows: int = 5000, columns: int = 2000, seconds: float = 2.0) -> Result:
-    """The same arithmetic compiled by PyTorch's inductor, in turn with the kernel and a copy of the weights.
+def torch_compile(rows: int = 5000, columns: int = 2000, seconds: float = 2.0) -> Result:
+    """Time the step compiled by PyTorch's inductor, our kernel, and a copy of the weights.
 
     Args:
-        rows: of the matrix.
-        columns: of the matrix.
-        seconds: of measuring for each candidate.
+        rows: Rows of the matrix.
+        columns: Columns of the matrix.
+        seconds: Time budget per candidate.
     """
     weight = Weight("weight", nn.Linear(columns, rows, bias=False), "weight")
     terms: dict[str, tuple[Term, ...]] = {
@@ -44,11 +44,11 @@ def inductor(rows: int = 5000, columns: int = 2000, seconds: float = 2.0) -> Res
     with _fresh_cache():
         measured = [row for name, own in terms.items() for row in _rows(name, Rule(weight, own), seconds)]
     return Result(
-        question="h",
-        title=f"torch.compile against the kernel, on a matrix of {rows:,} x {columns:,} float32 weights",
+        name="torch-compile",
+        title=f"torch.compile against the kernel on a matrix of {rows:,} x {columns:,} float32 weights",
         note=(
-            "copies: time over that of a copy of the weights. extra: peak memory above the weights' own, in % of it. "
-            "first call: with compilation, for this one shape; the kernel is compiled once for all of them."
+            "vs copy: time relative to a copy of the weights. extra %: peak memory in addition to the weights, "
+            "relative to them. first call: with compilation for this shape; the kernel is compiled once for all shapes."
         ),
         machine=Machine.here(),
         rows=tuple(measured),
@@ -68,15 +68,15 @@ def _rows(name: str, rule: Rule, seconds: float) -> list[dict[str, Value]]:
         "torch.compile": lambda: compiled(weight, step),
         "kernel": kernel,
     }
-    first = {way: _seconds(candidates[way]) for way in ("torch.compile", "kernel")}
-    times = take_turns(candidates, seconds=seconds)
+    first = {path: _seconds(candidates[path]) for path in ("torch.compile", "kernel")}
+    times = time_interleaved(candidates, seconds=seconds)
     rows = []
-    for way in first:
-        extra = peak_extra_bytes(candidates[way])
-        row: dict[str, Value] = {"step": name, "way": way, **times[way].cells()}
-        row["copies"] = times[way].median / times["copy"].median
+    for path in first:
+        extra = peak_extra_bytes(candidates[path])
+        row: dict[str, Value] = {"step": name, "path": path, **times[path].cells()}
+        row["vs copy"] = times[path].median / times["copy"].median
         row["extra %"] = None if extra is None else 100 * extra / (weight.numel() * weight.element_size())
-        row["first call, s"] = first[way]
+        row["first call, s"] = first[path]
         rows.append(row)
     return rows
 
@@ -93,7 +93,7 @@ def _compiled(grouped: bool) -> Callable[[Tensor, Tensor], object]:
 
 
 def _transformed_l1(w: Tensor, step: Tensor, coefficients: list[float]) -> Tensor:
-    """The step of `TransformedL1(1.0)` as in kernel.cpp."""
+    """Compute the step of `TransformedL1(1.0)` as in `kernel.cpp`."""
     magnitude = w.abs()
     inverse = 1 / (magnitude + 1)
     scaled = 13.5 * step * inverse * inverse
@@ -106,7 +106,7 @@ def _transformed_l1(w: Tensor, step: Tensor, coefficients: list[float]) -> Tenso
 
 
 def _root_polynomial() -> list[float]:
-    """Q(y) = (4/3) sin^2(acos(1 - y) / 3) / (1 - (1 - y)^2) on [0, 1], of degree 10; coefficients from the lowest."""
+    """Fit Q(y) = (4/3) sin^2(acos(1 - y) / 3) / (1 - (1 - y)^2) on [0, 1] by degree 10; coefficients ascending."""
     fit = Chebyshev.interpolate(
         lambda y: 4 / 3 * np.sin(np.arccos(1 - y) / 3) ** 2 / (1 - (1 - y) ** 2), 10, domain=[0, 1]
     )
@@ -115,7 +115,7 @@ def _root_polynomial() -> list[float]:
 
 @contextmanager
 def _fresh_cache() -> Iterator[None]:
-    """Without what inductor has kept from earlier runs, and with its own machinery loaded and warm."""
+    """Use an empty inductor cache, with inductor itself loaded and warm."""
     variable = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(variable)
     with tempfile.TemporaryDirectory() as folder:
