@@ -1,18 +1,28 @@
-"""What each part of our recipe gives: integrated Tl1 as in the table, with one thing changed at a time."""
+"""Ablation of our recipe: integrated Tl1 on PENDIGITS, with one change at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from gossamer_lab.paper.outcomes import Outcome, plus_minus
+from gossamer_lab.paper.experiments import Experiment, Request, write_text
+from gossamer_lab.paper.methods import ITL
+from gossamer_lab.paper.outcomes import Outcome
+from gossamer_lab.paper.plan import Training
+from gossamer_lab.paper.recipes import OURS
+from gossamer_lab.paper.runner import OUTCOMES
+from gossamer_lab.paper.searches import searches
+from gossamer_lab.reporting.tables import Table, mean_std
 from gossamer_lab.training import SETTINGS
 
-__all__ = ["LEVERS", "levers_markdown"]
+__all__ = ["CHANGES", "EXPERIMENT", "ablation_table"]
 
-_EPOCHS = int(SETTINGS["pendigits"]["epochs"])
+_DATASET = "pendigits"
+_EPOCHS = int(SETTINGS[_DATASET]["epochs"])
+_FILE = "ablation/results.jsonl"
 
-# What is changed in the configuration, by what a reader calls it.
-LEVERS: dict[str, Mapping[str, float | str | None]] = {
+# Changes to the configuration, by key in the result file.
+CHANGES: dict[str, Mapping[str, float | str | None]] = {
     "our recipe": {},
     "no final phase with the zeros held": {"hold_fraction": 0.0},
     "no warm-up of the strength": {"warm_up_fraction": 0.0},
@@ -32,27 +42,47 @@ LEVERS: dict[str, Mapping[str, float | str | None]] = {
 }
 
 
-def levers_markdown(outcomes: Sequence[Outcome]) -> str:
-    """Write a table of the trainings, mean ± standard deviation over the seeds, in the order of :data:`LEVERS`.
-
-    Numbers of weights and multiply-adds, and not parts: one of the networks is wider than the others.
-    """
-    lines = [
-        "| change | accuracy (%) | multiply-adds left | weights left | weights of the small network | seeds |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+def _trainings(request: Request) -> list[Training]:
+    recipe = replace(OURS, quick=request.quick)
+    tuned = searches(_DATASET, ITL, recipe)
+    return [
+        Training(_FILE, key, _DATASET, ITL, recipe, seed, tuned, changes=tuple(changes.items()))
+        for key, changes in CHANGES.items()
+        for seed in request.seeds
     ]
-    for lever in LEVERS:
-        results = [outcome.result for outcome in outcomes if outcome.job.key == lever]
+
+
+def ablation_table(outcomes: Sequence[Outcome]) -> Table:
+    """Return the trainings in the order of `CHANGES`, mean ± standard deviation over the seeds.
+
+    Sizes are absolute numbers, because one of the networks is wider than the others.
+    """
+    rows = []
+    for key in CHANGES:
+        results = [outcome.result for outcome in outcomes if outcome.job.key == key]
         if not results:
             continue
         totals = [result.measurement["total"] for result in results]
-        cells = [
-            lever,
-            plus_minus([100 * result.accuracy for result in results]),
-            plus_minus([total["macs_nonzero"] for total in totals], 0),
-            plus_minus([total["nonzeros"] for total in totals], 0),
-            plus_minus([result.small["weights"] for result in results], 0),
-            str(len(results)),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append(
+            [
+                key,
+                mean_std([100 * result.accuracy for result in results]),
+                mean_std([total["macs_nonzero"] for total in totals], 0),
+                mean_std([total["nonzeros"] for total in totals], 0),
+                mean_std([result.small["weights"] for result in results], 0),
+                str(len(results)),
+            ]
+        )
+    columns = ("change", "accuracy (%)", "MACs kept", "weights kept", "weights after `shrink`", "seeds")
+    return Table(columns, rows, "Ablation on PENDIGITS")
+
+
+EXPERIMENT = Experiment(
+    folder="ablation",
+    datasets=(_DATASET,),
+    trainings=_trainings,
+    kind=lambda request: OUTCOMES,
+    read=lambda request: request.outcomes(_FILE),
+    outputs={"table.md": lambda outcomes, path: write_text(path, ablation_table(outcomes).markdown())},
+    tables=lambda outcomes: [ablation_table(outcomes)],
+)

@@ -1,40 +1,42 @@
-"""The regularizers that the paper compares, under the short names of its tables and figures."""
+"""The methods that the paper compares."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CGES", "COMPARED", "DENSE", "DRAWN", "GROUP", "ITL", "L1", "L2", "SGL", "TABLE", "TL1", "Compared"]
+__all__ = ["CGES", "DENSE", "GROUP", "ITL", "L1", "L2", "METHODS", "PLOTTED", "SGL", "TABLE", "TL1", "Method"]
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One column of the comparison.
+class Method:
+    """A method of the comparison.
 
     Attributes:
-        key: In result files and on the command line.
-        label: In tables and figures.
-        regularizer: Its name in a configuration.
+        key: Key in result files and on the command line.
+        label: Name in tables.
+        short: Name in figures.
+        regularizer: Name in a training configuration.
     """
 
     key: str
     label: str
+    short: str
     regularizer: str
 
 
-L1 = Compared("l1", "l1", "l1")
-SGL = Compared("sgl", "SGL", "sparse-group-lasso")
-CGES = Compared("cges", "CGES", "combined-group-exclusive")
-ITL = Compared("itl", "integrated Tl1", "integrated-tl1")
-GROUP = Compared("group", "group sparsity", "group-lasso")
-TL1 = Compared("tl1", "Tl1", "transformed-l1")
-L2 = Compared("l2", "l2", "l2")
-DENSE = Compared("dense", "no penalty", "none")
+L1 = Method("l1", "l1", "l1", "l1")
+SGL = Method("sgl", "SGL", "SGL", "sparse-group-lasso")
+CGES = Method("cges", "CGES", "CGES", "combined-group-exclusive")
+ITL = Method("itl", "integrated Tl1", "ITL", "integrated-tl1")
+GROUP = Method("group", "group sparsity", "group", "group-lasso")
+TL1 = Method("tl1", "Tl1", "Tl1", "transformed-l1")
+L2 = Method("l2", "l2", "l2", "l2")
+DENSE = Method("dense", "no penalty", "dense", "none")
 
 # The columns of the paper's table, in its order.
 TABLE = (L1, SGL, CGES, ITL)
 
-# What is drawn in curves: l2, too, which zeroes nothing.
-DRAWN = (L2, *TABLE)
+# The methods of the trade-off and convergence figures, with l2 as the baseline that produces no zeros.
+PLOTTED = (L2, *TABLE)
 
-COMPARED: dict[str, Compared] = {compared.key: compared for compared in (*TABLE, L2, DENSE)}
+METHODS: dict[str, Method] = {method.key: method for method in (*TABLE, L2, DENSE)}

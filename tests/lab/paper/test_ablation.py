@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gossamer_lab.paper.levers import LEVERS, levers_markdown
+from gossamer_lab.paper.ablation import CHANGES, ablation_table
 from gossamer_lab.paper.outcomes import Job, Outcome
 from gossamer_lab.training import RunResult, TrainingConfig
 
@@ -12,8 +12,8 @@ def outcome(key: str, accuracy: float) -> Outcome:
     return Outcome(Job(key, TrainingConfig("pendigits")), result, ())
 
 
-def test_levers_come_in_their_order_and_only_those_that_were_pulled() -> None:
-    last, first = list(LEVERS)[-1], next(iter(LEVERS))
-    lines = levers_markdown([outcome(last, 0.9), outcome(first, 0.95)]).splitlines()
+def test_changes_come_in_their_order_and_only_those_with_outcomes() -> None:
+    last, first = list(CHANGES)[-1], next(iter(CHANGES))
+    lines = ablation_table([outcome(last, 0.9), outcome(first, 0.95)]).markdown().splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {first}", f"| {last}"]
     assert lines[2] == f"| {first} | 95.00 | 40000 | 1600 | 2000 | 1 |"

@@ -11,32 +11,24 @@ from gossamer.errors import GossamerError
 from gossamer.measurement import measure
 from gossamer.proximal import attach
 from gossamer_lab.data import Dataset
-from gossamer_lab.paper import convergence
-from gossamer_lab.paper.convergence import (
-    Curve,
-    convergence_curve,
-    convergence_figure,
-    curves_of,
-    read_curves,
-    write_curves,
-)
+from gossamer_lab.paper import curves
+from gossamer_lab.paper.curves import Curve, CurveFiles, convergence_curve, read_curves, write_curves
 from gossamer_lab.paper.outcomes import Job
-from gossamer_lab.paper.runner import Place
+from gossamer_lab.paper.workspace import Workspace
 from gossamer_lab.training import Progress, TrainingConfig, accuracy, assemble, train_epoch
 
-PNG = b"\x89PNG\r\n"
 CONFIG = TrainingConfig("digits", "l1", strength=2e-3, batch_size=16, learning_rate=0.05, momentum=0.5)
 
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    """Images of 8x8 pixels with one bright row each, which is their class; varied, so that random numbers matter."""
+    """Images of 8x8 pixels with one bright row each, which is their class; augmented, so that random numbers matter."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(80) % 8
     images = 0.2 * torch.rand(80, 1, 8, 8, generator=generator)
     images[torch.arange(80), 0, labels] += 1
     return Dataset(
-        "digits", images[:56], labels[:56], images[56:], labels[56:], 10, vary=lambda x: x + 0.1 * torch.rand_like(x)
+        "digits", images[:56], labels[:56], images[56:], labels[56:], 10, augment=lambda x: x + 0.1 * torch.rand_like(x)
     )
 
 
@@ -95,69 +87,43 @@ def test_refuses_nonsense_and_divergence(dataset: Dataset) -> None:
 
 
 def test_curves_survive_the_file_in_one_order(tmp_path: Path) -> None:
-    curves = [Curve(Job("l1", replace(CONFIG, seed=seed)), points(0.1, 0.5)) for seed in (0, 1)]
-    curves.append(Curve(Job("itl", CONFIG), points(0.1, 0.9)))
+    written = [Curve(Job("l1", replace(CONFIG, seed=seed)), points(0.1, 0.5)) for seed in (0, 1)]
+    written.append(Curve(Job("itl", CONFIG), points(0.1, 0.9)))
     path = tmp_path / "new" / "convergence.jsonl"
-    write_curves(path, curves)
+    write_curves(path, written)
     first = path.read_bytes()
-    write_curves(path, reversed(curves))
+    write_curves(path, reversed(written))
     assert path.read_bytes() == first
     assert len(first.splitlines()) == 3
-    assert read_curves(path) == [curves[2], curves[0], curves[1]]
+    assert read_curves(path) == [written[2], written[0], written[1]]
     assert read_curves(tmp_path / "missing") == []
     path.write_bytes(first[:-20])
-    with pytest.raises(GossamerError, match="is damaged"):
+    with pytest.raises(GossamerError, match="is corrupt"):
         read_curves(path)
 
 
 def test_only_missing_curves_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
 
-    def here(work: Callable[..., Curve], jobs: list[Job], workers: int, tell: Callable[[str], None]) -> list[Curve]:
+    def here(
+        work: Callable[..., Curve], jobs: list[Job], workers: int, on_progress: Callable[[str], None]
+    ) -> list[Curve]:
         trained.extend(jobs)
-        return [work(job, tell) for job in jobs]
+        return [work(job, on_progress) for job in jobs]
 
     # The processes have tests of their own.
-    monkeypatch.setattr(convergence, "in_processes", here)
-    monkeypatch.setattr(convergence, "images_for", lambda config, place: None)
-    monkeypatch.setattr(convergence, "convergence_curve", lambda *_: list(points(0.1, 0.7, every=5)))
-    place, file = Place(tmp_path, tmp_path, tmp_path), tmp_path / "curves.jsonl"
+    monkeypatch.setattr(curves, "run_in_processes", here)
+    monkeypatch.setattr(curves, "dataset_for", lambda config, workspace: None)
+    monkeypatch.setattr(curves, "convergence_curve", lambda *_: list(points(0.1, 0.7, every=5)))
+    workspace, file = Workspace(tmp_path, tmp_path, tmp_path), tmp_path / "curves.jsonl"
     first, second = Job("l1", CONFIG), Job("itl", CONFIG)
-    told: list[str] = []
-    curves_of([first], 5, 5, file, place, told.append)
-    assert told == ["digits l1 seed 0, 5 steps: accuracy 70.00 %"]
-    curves = curves_of([first, second], 5, 5, file, place)
-    assert [curve.job for curve in curves] == trained == [first, second]
-    assert read_curves(file) == [curves[1], curves[0]]
-    # Measured at other steps it is another curve.
-    curves_of([second], 10, 5, file, place)
+    messages: list[str] = []
+    CurveFiles(5, 5).make([first], file, workspace, messages.append)
+    assert messages == ["digits l1 seed 0, 5 steps: accuracy 70.00 %"]
+    assert CurveFiles(5, 5).missing([first, second], file) == [second]
+    made = CurveFiles(5, 5).make([first, second], file, workspace)
+    assert [curve.job for curve in made] == trained == [first, second]
+    assert read_curves(file) == [made[1], made[0]]
+    # A curve with other steps is another curve.
+    CurveFiles(10, 5).make([second], file, workspace)
     assert trained[2:] == [second]
-
-
-def test_the_figure_shows_the_mean_and_the_band(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
-    monkeypatch.setattr(convergence, "save", lambda figure, path: drawn.append(figure))
-    # The second seed went on for longer.
-    curves = [Curve(Job("itl", CONFIG), points(0.1, 0.8, 0.9))]
-    curves.append(Curve(Job("itl", replace(CONFIG, seed=1)), points(0.1, 0.6, 0.7, 0.8)))
-    curves.append(Curve(Job("l2", CONFIG), points(0.1, 0.2, 0.3)))
-    write_curves(tmp_path / "file", curves)
-    convergence_figure(tmp_path / "file", tmp_path / "figure.png")
-    axes = drawn[0].axes[0]
-    lines = {line.get_label(): line for line in axes.lines}
-    assert list(lines["ITL"].get_ydata()) == pytest.approx([10, 70, 80])
-    assert list(lines["ITL"].get_xdata()) == [0, 500, 1000]
-    assert list(lines["l2"].get_ydata()) == pytest.approx([10, 20, 30])
-    assert len(axes.collections) == 1
-    assert [1000, 1000] in [list(line.get_xdata()) for line in axes.lines]
-
-
-def test_the_figure_is_a_file_of_its_own(tmp_path: Path) -> None:
-    write_curves(tmp_path / "file", [Curve(Job("cges", CONFIG), points(0.1, 0.8))])
-    assert convergence_figure(tmp_path / "file", tmp_path / "new" / "figure.png").read_bytes().startswith(PNG)
-    with pytest.raises(GossamerError, match="no curves"):
-        convergence_figure(tmp_path / "missing", tmp_path / "figure.png")
-    uneven = [Curve(Job("l1", replace(CONFIG, seed=seed)), points(0.1, 0.5, every=10 + seed)) for seed in (0, 1)]
-    write_curves(tmp_path / "file", uneven)
-    with pytest.raises(GossamerError, match="different steps"):
-        convergence_figure(tmp_path / "file", tmp_path / "figure.png")
