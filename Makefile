@@ -23,8 +23,8 @@ check: $(INSTALLED)  ## formatter, linter, type checker, tests
 soak: $(INSTALLED)  ## shrink a thousand random networks; ten minutes
 	PYTHONPATH=. $(BIN)/python -W ignore -m tests.shrinking.soak 1000 | tee tests/shrinking/soak.log
 
-bench: $(INSTALLED)  ## the benchmarks of docs/performance.md; the machine should have nothing else to do
-	$(BIN)/gossamer bench --threads 1 --page docs/performance.md
+bench: $(INSTALLED)  ## the benchmarks of docs/performance.md, on an otherwise idle machine
+	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

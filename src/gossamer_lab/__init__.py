@@ -1,5 +1,5 @@
-"""The laboratory beside the library: the `gossamer` command, data sets, networks, training runs, experiments.
+"""The laboratory: the `gossamer` command, data sets, networks, training runs, experiments and benchmarks.
 
-Everything here uses the library `gossamer` through its public names; the library never imports the laboratory. Its
-dependencies come with the extra `lab`: `pip install 'gossamer[lab]'`.
+It uses the public names of the library `gossamer`, which never imports it. Its dependencies are in the extra `lab`:
+`pip install 'gossamer[lab]'`.
 """

@@ -1,4 +1,4 @@
-"""Entry point of the `gossamer` command, also as `python -m gossamer_lab`."""
+"""Entry point of the command `gossamer`, also as `python -m gossamer_lab`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from importlib.util import find_spec
 
 __all__ = ["main"]
 
-# What the extra `lab` installs, by the names under which it is imported.
-_NEEDED = ("matplotlib", "optuna", "pooch", "requests", "rich", "sklearn", "typer")
+# The import names of the packages in the extra `lab`.
+_REQUIRED = ("matplotlib", "optuna", "pooch", "requests", "rich", "sklearn", "typer")
 
 
 def main() -> None:
-    """Run the command; without the packages of the extra `lab`, say in one line how to get them."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    """Run the command; if packages of the extra `lab` are missing, print how to install them."""
+    missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         print(
             f"error: the gossamer command needs {', '.join(missing)}, which is not installed. "

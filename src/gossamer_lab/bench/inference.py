@@ -1,4 +1,4 @@
-"""Question c: how much faster is a network once its zeros are taken out?"""
+"""Benchmark `inference`: the speed of dense and shrunk networks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from gossamer.measurement import measure
 from gossamer.shrinking import shrink
 from gossamer.store import export_onnx
+from gossamer_lab.bench.alternatives import NOT_INSTALLED, optional_import, torch_pruning_removal
 from gossamer_lab.bench.models import Block, lenet, perceptron, residual_network
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.bench.rivals import NOT_INSTALLED, rival, torch_pruning_removal
-from gossamer_lab.bench.timing import Timing, take_turns
+from gossamer_lab.bench.timing import Timing, time_interleaved
 
 __all__ = ["CASES", "Case", "inference"]
 
@@ -25,7 +25,7 @@ _Removed = dict[nn.Module, list[int]]
 
 @dataclass(frozen=True)
 class Case:
-    """A network, which output channels of which layers are dead, and the network that was built without them."""
+    """A network with dead output channels, and the network built without them."""
 
     name: str
     build: Callable[[], nn.Module]
@@ -45,17 +45,17 @@ def _residual_removed(model: nn.Module) -> _Removed:
 
 
 def _half_of_residual(model: nn.Module) -> _Removed:
-    """Half of the channels everywhere: those inside the blocks, and those that go round them, which live together."""
+    """Half of all channels: those inside the blocks, and those coupled by the shortcuts."""
     stem, stem_norm = model.get_submodule("0"), model.get_submodule("1")
     removed = {stem: _half(stem), stem_norm: _half(stem)}
     for block in (module for module in model.modules() if isinstance(module, Block)):
         removed |= dict.fromkeys((block.first, block.first_norm), _half(block.first))
-        removed |= dict.fromkeys((block.second, block.second_norm, *_layers_around(block)), _half(block.second))
+        removed |= dict.fromkeys((block.second, block.second_norm, *_shortcut_layers(block)), _half(block.second))
     return removed
 
 
-def _layers_around(block: Block) -> list[nn.Module]:
-    return list(block.around) if isinstance(block.around, nn.Sequential) else []
+def _shortcut_layers(block: Block) -> list[nn.Module]:
+    return list(block.shortcut) if isinstance(block.shortcut, nn.Sequential) else []
 
 
 def _half_of_perceptron(model: nn.Module) -> _Removed:
@@ -68,7 +68,7 @@ def _half(layer: nn.Module) -> list[int]:
 
 
 def _after(kept: int, layer: nn.Module) -> list[int]:
-    """All output channels of the layer but `kept`, drawn at random: what training leaves is not in order."""
+    """All output channels but `kept`, drawn at random, because those that training keeps are not contiguous."""
     channels = layer.get_parameter("weight").shape[0]
     return torch.randperm(channels, generator=torch.Generator().manual_seed(0))[kept:].tolist()
 
@@ -76,14 +76,14 @@ def _after(kept: int, layer: nn.Module) -> list[int]:
 CASES = (
     Case("LeNet-5, 6-12-50 of 20-50-500", lenet, lambda: lenet(6, 12, 50), _lenet_removed, (1, 28, 28)),
     Case(
-        "ResNet-18 shape, 1/4 of the channels in blocks",
+        "ResNet-18, 1/4 of the inner channels",
         residual_network,
         lambda: residual_network(inner=0.25),
         _residual_removed,
         (3, 64, 64),
     ),
     Case(
-        "ResNet-18 shape, half of all channels",
+        "ResNet-18, half of all channels",
         residual_network,
         lambda: residual_network(width=32),
         _half_of_residual,
@@ -94,21 +94,21 @@ CASES = (
 
 
 def inference(cases: Sequence[Case] = CASES, batches: Sequence[int] = (1, 64), seconds: float = 2.0) -> Result:
-    """Forward passes of the dense network with zeros, of the shrunk one, and of others of the same size.
+    """Time forward passes of the dense network with zeros, of the shrunk one, and of others of the same size.
 
     Args:
-        cases: networks with dead channels.
-        batches: batch sizes.
-        seconds: of measuring for each candidate.
+        cases: Networks with dead channels.
+        batches: Batch sizes.
+        seconds: Time budget per candidate.
     """
     rows = [row for case in cases for row in _rows(case, batches, seconds)]
     return Result(
-        question="c",
-        title="dense against shrunk inference",
+        name="inference",
+        title="inference of dense and shrunk networks",
         note=(
-            "ms: the shrunk network. dense, built small, Torch-Pruning: their time over that. built small: the same "
-            "network made without the channels in the first place. Torch-Pruning: the same channels removed by it. "
-            "promised: the multiply-adds of the dense network over those of the shrunk one."
+            "ms: shrunk network. dense, built small, Torch-Pruning: their time relative to it. built small: the same "
+            "network built without the dead channels. Torch-Pruning: the same channels removed by that library. MAC "
+            "ratio: MACs of the dense network over those of the shrunk one."
         ),
         machine=Machine.here(),
         rows=tuple(rows),
@@ -118,10 +118,10 @@ def inference(cases: Sequence[Case] = CASES, batches: Sequence[int] = (1, 64), s
 def _rows(case: Case, batches: Sequence[int], seconds: float) -> list[dict[str, Value]]:
     torch.manual_seed(0)
     dense = case.build().eval()
-    _silence(dense, case.removed(dense))
+    _zero_channels(dense, case.removed(dense))
     example = torch.randn(2, *case.image)
     networks = {"dense": dense, "shrunk": shrink(dense, example).eval(), "built small": case.build_small().eval()}
-    promised = measure(dense, example).total.macs / measure(networks["shrunk"], example).total.macs
+    mac_ratio = measure(dense, example).total.macs / measure(networks["shrunk"], example).total.macs
     theirs = torch_pruning_removal(dense, example, case.removed)
     if theirs is not None:
         networks["Torch-Pruning"] = theirs.eval()
@@ -130,14 +130,14 @@ def _rows(case: Case, batches: Sequence[int], seconds: float) -> list[dict[str, 
     for batch in batches:
         images = torch.randn(batch, *case.image)
         rows.append(_row(case.name, batch, "PyTorch", _in_torch(networks, images), seconds))
-        if rival("onnxruntime") is not None:
+        if optional_import("onnxruntime") is not None:
             rows.append(_row(case.name, batch, "ONNX Runtime", _in_onnx(networks, images), seconds))
-    return [{**row, "promised": promised} for row in rows]
+    return [{**row, "MAC ratio": mac_ratio} for row in rows]
 
 
 @torch.no_grad()
-def _silence(model: nn.Module, removed: _Removed) -> None:
-    """Zero what the channels receive, and the shift that a batch norm would add."""
+def _zero_channels(model: nn.Module, removed: _Removed) -> None:
+    """Zero the weights of the channels and the parameters of their batch norms."""
     norms = {block.first: block.first_norm for block in model.modules() if isinstance(block, Block)}
     for layer, channels in removed.items():
         for parameter in (*layer.parameters(), *(norms[layer].parameters() if layer in norms else ())):
@@ -147,7 +147,7 @@ def _silence(model: nn.Module, removed: _Removed) -> None:
 def _row(
     name: str, batch: int, engine: str, candidates: dict[str, Callable[[], object]], seconds: float
 ) -> dict[str, Value]:
-    times: dict[str, Timing] = take_turns(candidates, seconds=seconds)
+    times: dict[str, Timing] = time_interleaved(candidates, seconds=seconds)
     own = times["shrunk"].median
     row: dict[str, Value] = {"network": name, "batch": batch, "engine": engine, **times["shrunk"].cells()}
     for other in ("dense", "built small", "Torch-Pruning"):
@@ -167,8 +167,8 @@ def _in_torch(networks: dict[str, nn.Module], images: Tensor) -> dict[str, Calla
 
 
 def _in_onnx(networks: dict[str, nn.Module], images: Tensor) -> dict[str, Callable[[], object]]:
-    runtime = rival("onnxruntime")
-    assert runtime is not None  # asked before
+    runtime = optional_import("onnxruntime")
+    assert runtime is not None  # checked by the caller
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
 

@@ -1,4 +1,4 @@
-"""The memory that a call needs for a while, from the operating system's own count."""
+"""Peak memory of a call, as counted by the operating system."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 def peak_extra_bytes(call: Callable[[], object]) -> int | None:
-    """Peak of the resident memory during the call, above what it was before; nothing where the system does not say."""
+    """Return the peak resident memory during a call above the memory before it; None if the system does not tell."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # what the process keeps for later use would hide what the call uses
-        _CLEAR.write_text("5")  # forget the peak so far
+        ctypes.CDLL(None).malloc_trim(0)  # freed memory that the process keeps would hide what the call uses
+        _CLEAR.write_text("5")  # reset the peak
         before = _status("VmRSS")
         call()
         return max(0, _status("VmHWM") - before)

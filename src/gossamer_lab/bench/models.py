@@ -1,4 +1,4 @@
-"""The four networks of the benchmarks, with random inputs of the sizes that the questions ask for."""
+"""The networks of the benchmarks, with random inputs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["WORKLOADS", "Block", "Workload", "lenet", "perceptron", "residual_ne
 
 @dataclass(frozen=True)
 class Workload:
-    """A network, an input batch, and the labels of a ten-class problem."""
+    """A network with an input shape, for a ten-class problem."""
 
     name: str
     build: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
 
     def batch(self, size: int | None = None) -> tuple[Tensor, Tensor]:
-        """Random inputs and labels; of another batch size, if one is given."""
+        """Return random inputs and labels, of batch size `size` if given."""
         generator = torch.Generator().manual_seed(0)
         shape = self.input_shape if size is None else (size, *self.input_shape[1:])
         return torch.randn(shape, generator=generator), torch.randint(10, shape[:1], generator=generator)
 
 
 def lenet(first: int = 20, second: int = 50, hidden: int = 500) -> nn.Module:
-    """LeNet-5 in the shape of Caffe: 20 and 50 filters of 5x5, 500 hidden units; 430,500 weights."""
+    """LeNet-5 with the widths of Caffe: 20 and 50 filters of 5x5, 500 hidden units; 430,500 weights."""
     return nn.Sequential(
         nn.Conv2d(1, first, 5),
         nn.MaxPool2d(2),
@@ -44,7 +44,7 @@ def lenet(first: int = 20, second: int = 50, hidden: int = 500) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and a way round them."""
+    """A residual block of two 3x3 convolutions."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, inner: int) -> None:
         super().__init__()
@@ -53,22 +53,24 @@ class Block(nn.Module):
         self.second = nn.Conv2d(inner, outputs, 3, padding=1, bias=False)
         self.second_norm = nn.BatchNorm2d(outputs)
         same = stride == 1 and inputs == outputs
-        self.around: nn.Module = (
+        self.shortcut: nn.Module = (
             nn.Identity()
             if same
             else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """relu(what the block learns + what goes round)."""
+        """Return relu(f(x) + shortcut(x))."""
         inner: Tensor = self.second_norm(self.second(relu(self.first_norm(self.first(images)))))
-        return relu(inner + self.around(images))
+        return relu(inner + self.shortcut(images))
 
 
 def residual_network(width: int = 64, inner: float = 1.0) -> nn.Module:
-    """The shape of ResNet-18: a 7x7 stem, then two blocks each of width 1, 2, 4 and 8 times `width`.
+    """The architecture of ResNet-18: a 7x7 stem, then two blocks each of 1, 2, 4 and 8 times `width` channels.
 
-    `inner` is the part of the channels inside a block, between its two convolutions, that is there.
+    Args:
+        width: Channels of the stem.
+        inner: Fraction of the channels between the two convolutions of a block.
     """
     stem = [nn.Conv2d(3, width, 7, 2, padding=3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     blocks: list[nn.Module] = []
@@ -82,7 +84,7 @@ def residual_network(width: int = 64, inner: float = 1.0) -> nn.Module:
 
 
 def perceptron(width: int = 4096, hidden: int = 2) -> nn.Module:
-    """Fully connected: 784 inputs, `hidden` layers of `width` units, 10 outputs."""
+    """A fully connected network: 784 inputs, `hidden` layers of `width` units, 10 outputs."""
     layers: list[nn.Module] = [nn.Linear(784, width), nn.ReLU()]
     for _ in range(hidden - 1):
         layers += [nn.Linear(width, width), nn.ReLU()]
@@ -90,7 +92,7 @@ def perceptron(width: int = 4096, hidden: int = 2) -> nn.Module:
 
 
 class _Transformer(nn.Module):
-    """Layers of attention over a sequence of vectors; the mean over the sequence is classified."""
+    """A transformer encoder over a sequence of vectors, averaged and classified."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -99,19 +101,19 @@ class _Transformer(nn.Module):
         self.output = nn.Linear(width, 10)
 
     def forward(self, sequence: Tensor) -> Tensor:
-        """One logit per class."""
+        """Return the logits."""
         logits: Tensor = self.output(self.layers(sequence).mean(1))
         return logits
 
 
 def transformer(width: int = 512, layers: int = 6) -> nn.Module:
-    """A transformer encoder of 8 heads on sequences of vectors; 18.9 million weights as it stands."""
+    """A transformer encoder with 8 heads on sequences of vectors; 18.9 million weights by default."""
     return _Transformer(width, layers)
 
 
 WORKLOADS = (
     Workload("LeNet-5, batch 128", lenet, (128, 1, 28, 28)),
-    Workload("ResNet-18 shape, batch 32 of 64x64", residual_network, (32, 3, 64, 64)),
+    Workload("ResNet-18, batch 32 of 64x64", residual_network, (32, 3, 64, 64)),
     Workload("perceptron 4096 wide, batch 128", perceptron, (128, 784)),
     Workload("transformer of 6 layers, batch 8 x 128", transformer, (8, 128, 512)),
 )

@@ -1,7 +1,7 @@
-"""The step of the paper as its formulas stand there, in PyTorch's operations: what our own step is measured against.
+"""The paper's proximal step as published, in PyTorch operations: a baseline for the speed of ours.
 
-It is here for its speed. In float32 it is not accurate (see `gossamer.penalties.TransformedL1`), and a group of
-zeros becomes not-a-number.
+In float32 the published formula is inaccurate (see `gossamer.penalties.TransformedL1`), and a group of zeros becomes
+NaN.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["published_integrated_tl1_", "published_transformed_l1"]
 
 
 def published_transformed_l1(w: Tensor, k: float, a: float) -> Tensor:
-    """sgn(w) ((2/3) c cos(phi/3) - 2a/3 + |w|/3) where |w| > t; c = a + |w|, cos(phi) = 1 - 27 k a (a+1) / (2 c^3)."""
+    """sgn(w) ((2/3) c cos(phi/3) - 2a/3 + |w|/3) if |w| > t, else 0; c = a + |w|, cos(phi) = 1 - 27ka(a+1) / (2c^3)."""
     threshold = k * (a + 1) / a if k <= a**2 / (2 * (a + 1)) else (2 * k * (a + 1)) ** 0.5 - a / 2
     phi = torch.acos(1 - 27 * k * a * (a + 1) / (2 * (a + w.abs()) ** 3))
     root = torch.sign(w) * (2 / 3 * (a + w.abs()) * torch.cos(phi / 3) - 2 * a / 3 + w.abs() / 3)
@@ -21,7 +21,7 @@ def published_transformed_l1(w: Tensor, k: float, a: float) -> Tensor:
 
 
 def published_integrated_tl1_(w: Tensor, k: float, a: float) -> None:
-    """Transformed l1, then w_g max(0, 1 - k / ||w_g||) on the rows, both with the weight k / 2."""
+    """Transformed l1, then w_g max(0, 1 - k / ||w_g||) on the rows, both with weight k / 2, in place."""
     thresholded = published_transformed_l1(w, k / 2, a)
     norm = thresholded.norm(dim=1, keepdim=True)
     w.copy_(thresholded * torch.clamp(1 - k / 2 / norm, min=0))

@@ -1,10 +1,11 @@
-"""The answer to one question: a table of plain values, the machine it was measured on, and both as JSON."""
+"""The result of a benchmark: rows of plain values, the machine, and their JSON file."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,15 +14,17 @@ from typing import Any
 import torch
 
 from gossamer.errors import GossamerError
+from gossamer.files import write_atomically
+from gossamer_lab.reporting.tables import Table
 
-__all__ = ["Machine", "Result", "Value", "markdown", "read_result", "text"]
+__all__ = ["Machine", "Result", "Value", "page_section", "read_result", "result_file"]
 
 Value = str | int | float | None
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a time depends on, apart from the code."""
+    """The environment that the times depend on."""
 
     processor: str
     cores: int
@@ -33,7 +36,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """This machine, now."""
+        """Return the current environment."""
         return cls(
             processor=_processor(),
             cores=os.cpu_count() or 1,
@@ -45,59 +48,71 @@ class Machine:
         )
 
     def __str__(self) -> str:
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'} used"
         return (
-            f"{self.processor}, {self.cores} cores, {self.threads} threads used, {self.system}, "
+            f"{self.processor}, {self.cores} cores, {threads}, {self.system}, "
             f"Python {self.python}, torch {self.torch}, {self.date}"
         )
 
 
 @dataclass(frozen=True)
 class Result:
-    """One question, a row for each thing that was measured; all rows have the same columns."""
+    """A measured table.
 
-    question: str
+    Attributes:
+        name: Name of the benchmark.
+        title: What was measured.
+        note: Explanation of the columns.
+        machine: The environment.
+        rows: Values by column; all rows have the same columns.
+    """
+
+    name: str
     title: str
     note: str
     machine: Machine
     rows: tuple[dict[str, Value], ...]
 
     def write(self, folder: Path) -> Path:
-        """Write `<question>.json` into the folder."""
+        """Write the result to its JSON file in a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.question}.json"
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        path = result_file(self.name, folder)
+        write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
         return path
+
+    def table(self) -> Table:
+        """Return the result as a table."""
+        columns = list(dict.fromkeys(column for row in self.rows for column in row))
+        rows = [[_cell(row.get(column)) for column in columns] for row in self.rows]
+        return Table(columns, rows, f"{self.name}: {self.title}", f"{self.note} Measured on: {self.machine}.")
+
+
+def result_file(name: str, folder: Path) -> Path:
+    """Return the path of a benchmark's result file."""
+    return folder / f"{name.replace('-', '_')}.json"
 
 
 def read_result(path: Path) -> Result:
-    """The result in a file that `Result.write` wrote."""
+    """Read a file of `Result.write`."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         machine = Machine(**content.pop("machine"))
         return Result(machine=machine, rows=tuple(content.pop("rows")), **content)
     except (ValueError, TypeError, KeyError) as error:
-        raise GossamerError(f"`{path}` is no result of `gossamer bench`: {error}.") from error
+        raise GossamerError(f"`{path}` is not a result of `gossamer bench`: {error}.") from error
 
 
-def text(result: Result) -> str:
-    """The table for a terminal."""
-    header, *rows = _cells(result)
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    lines = ["  ".join(_aligned(row, widths)).rstrip() for row in (header, *rows)]
-    rule = "-" * max(map(len, lines))
-    return "\n".join([f"{result.question}: {result.title}", rule, lines[0], rule, *lines[1:], rule, result.note])
+def page_section(folder: Path) -> Callable[[str], str]:
+    """Return the function that renders a benchmark's section of a documentation page from its result file."""
 
+    def section(name: str) -> str:
+        path = result_file(name, folder)
+        if not path.exists():
+            return f"(not measured yet: `gossamer bench {name}`)"
+        result = read_result(path)
+        return f"{result.title[0].upper()}{result.title[1:]}.\n\n{result.table().markdown()}"
 
-def markdown(result: Result) -> str:
-    """The table for a page of documentation."""
-    header, *rows = _cells(result)
-    aligned = ["---", *("---:" for _ in header[1:])]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, aligned, *rows))
-
-
-def _cells(result: Result) -> list[list[str]]:
-    columns = list(dict.fromkeys(column for row in result.rows for column in row))
-    return [columns, *([_cell(row.get(column)) for column in columns] for row in result.rows)]
+    return section
 
 
 def _cell(value: Value) -> str:
@@ -106,11 +121,6 @@ def _cell(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else value
-
-
-def _aligned(row: list[str], widths: list[int]) -> list[str]:
-    name, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-    return [name.strip().ljust(widths[0]), *others]
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""Question f: how does the cost of the proximal step grow with the weights, and with the tensors they are in?"""
+"""Benchmark `scaling`: the cost of the proximal step over the numbers of weights and tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from gossamer.proximal import attach
 from gossamer.regularizers import integrated_tl1
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.bench.timing import take_turns
+from gossamer_lab.bench.timing import time_interleaved
 
 __all__ = ["scaling"]
 
@@ -25,34 +25,34 @@ def scaling(
     in_tensors: int = 10**7,
     seconds: float = 2.0,
 ) -> Result:
-    """Integrated Tl1 behind an optimizer that does nothing else, on square matrices.
+    """Time integrated Tl1 behind an optimizer that does nothing, on square matrices.
 
     Args:
-        weights: numbers of weights, each in ten tensors.
-        tensors: numbers of tensors, with `in_tensors` weights in all.
-        in_tensors: see there.
-        seconds: of measuring for each size.
+        weights: Numbers of weights, in ten tensors each.
+        tensors: Numbers of tensors, with `in_tensors` weights in total.
+        in_tensors: Total number of weights for `tensors`.
+        seconds: Time budget per size.
     """
     sizes = [(count, 10) for count in weights] + [(in_tensors, count) for count in tensors]
     rows: list[dict[str, Value]] = []
     for count, parts in sizes:
         step, total, copy = _step(count, parts)
-        times = take_turns({"step": step, "copy": copy}, seconds=seconds)
+        times = time_interleaved({"step": step, "copy": copy}, seconds=seconds)
         row: dict[str, Value] = {"weights": total, "tensors": parts, **times["step"].cells()}
         row["ns per weight"] = 1e9 * times["step"].median / total
-        row["copies"] = times["step"].median / times["copy"].median
+        row["vs copy"] = times["step"].median / times["copy"].median
         rows.append(row)
     return Result(
-        question="f",
-        title="the cost of the proximal step as models grow",
-        note="ns per weight is constant where the cost is linear. copies: time over that of a copy of the weights.",
+        name="scaling",
+        title="cost of the proximal step over the size of the model",
+        note="ns per weight is constant where the cost is linear. vs copy: time relative to a copy of the weights.",
         machine=Machine.here(),
         rows=tuple(rows),
     )
 
 
-class _Still(Optimizer):
-    """An optimizer that leaves the weights where they are, so that its step is the proximal step alone."""
+class _NoOptimizer(Optimizer):
+    """An optimizer that changes nothing, so that its step is the proximal step alone."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         super().__init__(parameters, {"lr": 1e-2})
@@ -64,7 +64,7 @@ class _Still(Optimizer):
 def _step(weights: int, tensors: int) -> tuple[Callable[[], object], int, Callable[[], object]]:
     width = max(1, round((weights / tensors) ** 0.5))
     model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(tensors)))
-    optimizer = _Still(model.parameters())
+    optimizer = _NoOptimizer(model.parameters())
     attach(optimizer, integrated_tl1(model, 1e-4), compile=True)
     for parameter in model.parameters():
         parameter.grad = torch.zeros(1).expand_as(parameter)

@@ -1,7 +1,7 @@
-"""Times that can be compared: all candidates of a question take turns in one run.
+"""Comparable timings: all candidates run interleaved in one process.
 
-On a machine that is shared or changes its clock, times from different minutes say little; a ratio of medians of runs
-that were taken in turn says what it should.
+On a shared machine, or one that changes its clock rate, times of different minutes are not comparable. Ratios of
+medians of interleaved runs are.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-__all__ = ["Timing", "take_turns"]
+__all__ = ["Timing", "time_interleaved"]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds: the median, and the quartiles as its spread."""
+    """Median and quartiles of measured seconds."""
 
     median: float
     low: float
@@ -31,32 +31,32 @@ class Timing:
         return cls(median, low, high, len(seconds))
 
     def cells(self) -> dict[str, float]:
-        """Columns of a table, in milliseconds."""
-        return {"ms": 1e3 * self.median, "ms low": 1e3 * self.low, "ms high": 1e3 * self.high}
+        """Return the columns of a table, in milliseconds."""
+        return {"ms": 1e3 * self.median, "ms q25": 1e3 * self.low, "ms q75": 1e3 * self.high}
 
 
-def take_turns(
+def time_interleaved(
     candidates: Mapping[str, Callable[[], object]], *, seconds: float = 2.0, least: int = 5, most: int = 200
 ) -> dict[str, Timing]:
-    """Time each candidate, one call of each in a turn, after one call that does not count.
+    """Time candidates in rounds of one call each, after one warm-up call.
 
-    The order is drawn anew for every turn: what runs before leaves its traces in the caches.
+    The order is shuffled in every round, because a call leaves its traces in the caches.
 
     Args:
-        candidates: name -> what to time.
-        seconds: for each candidate together; slow ones get `least` calls all the same.
-        least: calls of each candidate, at the least.
-        most: calls of each candidate, at the most.
+        candidates: Functions by name.
+        seconds: Time budget per candidate; slow candidates run `least` times nevertheless.
+        least: Minimum number of rounds.
+        most: Maximum number of rounds.
     """
     for candidate in candidates.values():
         candidate()
     measured: dict[str, list[float]] = {name: [] for name in candidates}
     end = time.perf_counter() + seconds * len(candidates)
-    order, draw = list(candidates), Random(0)
-    for turn in range(most):
-        if turn >= least and time.perf_counter() > end:
+    order, generator = list(candidates), Random(0)
+    for done in range(most):
+        if done >= least and time.perf_counter() > end:
             break
-        draw.shuffle(order)
+        generator.shuffle(order)
         for name in order:
             started = time.perf_counter()
             candidates[name]()

@@ -1,4 +1,4 @@
-"""Question g: where does the time of our own training loop go, and is a hand-written loop any faster?"""
+"""Benchmark `training-loop`: our training loop against a minimal one, and a profile of ours."""
 
 from __future__ import annotations
 
@@ -16,66 +16,65 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from gossamer.proximal import attach
 from gossamer.regularizers import integrated_tl1
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.bench.timing import take_turns
+from gossamer_lab.bench.timing import time_interleaved
 from gossamer_lab.data import Dataset, digits
 from gossamer_lab.networks import DigitsNetwork
 from gossamer_lab.training import Progress, RunDirectory, TrainingConfig, train, train_epoch
 
 __all__ = ["training_loop"]
 
-_PARTS = {  # (end of the file's path, function) -> what it is, in the order of the table
+_PARTS = {  # (path suffix, function) -> row of the table
     ("torch/autograd/graph.py", "_engine_run_backward"): "backward pass",
-    ("networks/digits.py", "forward"): "forward pass, with that of the tests",
-    ("torch/optim/sgd.py", "step"): "the optimizer's own step",
-    ("proximal/handle.py", "_after_step"): "the proximal step",
-    ("data/dataset.py", "training_batch"): "taking and shifting the images",
-    ("measurement/measure.py", "measure"): "measuring what is left, once an epoch",
-    ("training/checkpoint.py", "save_checkpoint"): "the checkpoint, every two seconds",
-    ("training/directory.py", "append_metrics"): "the metrics, once an epoch",
+    ("networks/digits.py", "forward"): "forward pass, including evaluation",
+    ("torch/optim/sgd.py", "step"): "step of the optimizer",
+    ("proximal/handle.py", "_after_step"): "proximal step",
+    ("data/dataset.py", "training_batch"): "batching and augmentation",
+    ("measurement/measure.py", "measure"): "`measure`, once per epoch",
+    ("training/checkpoint.py", "save_checkpoint"): "checkpoint, every two seconds",
+    ("training/directory.py", "append_metrics"): "metrics, once per epoch",
 }
 
 
 def training_loop(epochs: int = 60) -> Result:
-    """Epochs of `gossamer_lab.training.train` on DIGITS in turn with those of a loop by hand, and a profile of ours.
+    """Time epochs of `gossamer_lab.training.train` on DIGITS and of a minimal loop, and profile ours.
 
     Args:
-        epochs: of each, and of the profile.
+        epochs: Epochs of each, and of the profile.
     """
     data = digits()
     with tempfile.TemporaryDirectory() as folder:
         own = _own_epochs(data, epochs + 2, Path(folder, "timed"))
-        steps, test = _by_hand(data)
+        steps, test = _minimal_loop(data)
+        other_steps, _ = _minimal_loop(data)  # a separate network: one that runs twice per round would stay cached
         candidates = {
             "ours": own,
-            "by hand": lambda: (steps(), test()),
-            "steps of ours": _own_steps(data),
-            "steps by hand": _by_hand(data)[
-                0
-            ],  # a network of its own: one that runs twice in a turn stays in the cache
+            "minimal": lambda: (steps(), test()),
+            "steps, ours": _own_steps(data),
+            "steps, minimal loop": other_steps,
         }
-        times = take_turns(candidates, seconds=0.0, least=epochs)
+        times = time_interleaved(candidates, seconds=0.0, least=epochs)
         shares = _profile(_own_epochs(data, epochs + 2, Path(folder, "profiled")), epochs)
     rows: list[dict[str, Value]] = [
-        {"part": "an epoch of ours", **times["ours"].cells(), "% of ours": 100.0},
+        {"part": "epoch, ours", **times["ours"].cells(), "% of ours": 100.0},
         {
-            "part": "an epoch by hand: cosine rate, running loss and accuracy, test; no measuring, no files",
-            **times["by hand"].cells(),
-            "% of ours": 100 * times["by hand"].median / times["ours"].median,
+            "part": "epoch, minimal loop: cosine schedule, running loss and accuracy, test; no `measure`, no files",
+            **times["minimal"].cells(),
+            "% of ours": 100 * times["minimal"].median / times["ours"].median,
         },
     ]
     rows += [
         {
-            "part": f"of that, the {steps}",
-            **times[steps].cells(),
-            "% of ours": 100 * times[steps].median / times["ours"].median,
+            "part": part,
+            **times[part].cells(),
+            "% of ours": 100 * times[part].median / times["ours"].median,
         }
-        for steps in ("steps of ours", "steps by hand")
+        for part in ("steps, ours", "steps, minimal loop")
     ]
-    rows += [{"part": part, "ms": None, "ms low": None, "ms high": None, "% of ours": share} for part, share in shares]
+    rows += [{"part": part, "ms": None, "ms q25": None, "ms q75": None, "% of ours": share} for part, share in shares]
     return Result(
-        question="g",
-        title="our training loop on DIGITS against one written by hand, and where its time goes",
-        note="The parts are from a run under Python's profiler, which makes Python's share look larger than it is.",
+        name="training-loop",
+        title="our training loop on DIGITS against a minimal one, and a profile of ours",
+        note="Rows without times are from Python's profiler, which overstates the share of Python code.",
         machine=Machine.here(),
         rows=tuple(rows),
     )
@@ -99,8 +98,8 @@ def _own_steps(data: Dataset) -> Callable[[], object]:
     return lambda: train_epoch(model, data, optimizer, config, Progress())
 
 
-def _by_hand(data: Dataset) -> tuple[Callable[[], object], Callable[[], object]]:
-    """An epoch of steps, and the test after it."""
+def _minimal_loop(data: Dataset) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return the training steps of an epoch, and the evaluation, of a minimal loop."""
     torch.manual_seed(0)
     model: nn.Module = DigitsNetwork()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -109,7 +108,7 @@ def _by_hand(data: Dataset) -> tuple[Callable[[], object], Callable[[], object]]
 
     def steps() -> tuple[float, int]:
         model.train()
-        total, right = 0.0, 0
+        total, correct = 0.0, 0
         for batch in torch.split(torch.randperm(len(data.train_images)), 64):
             images, labels = data.training_batch(batch)
             logits = model(images)
@@ -119,8 +118,8 @@ def _by_hand(data: Dataset) -> tuple[Callable[[], object], Callable[[], object]]
             optimizer.step()
             scheduler.step()
             total += loss.item() * len(batch)
-            right += int((logits.argmax(1) == labels).sum())
-        return total, right
+            correct += int((logits.argmax(1) == labels).sum())
+        return total, correct
 
     def test() -> float:
         model.eval()
@@ -131,7 +130,7 @@ def _by_hand(data: Dataset) -> tuple[Callable[[], object], Callable[[], object]]
 
 
 def _profile(epoch: Callable[[], object], epochs: int) -> list[tuple[str, float]]:
-    """(part, its % of the time); the last part is all that is not in one of the others."""
+    """Return the parts with their percentage of the time; the last is the remainder."""
     epoch()
     profile = cProfile.Profile()
     profile.enable()
@@ -146,4 +145,4 @@ def _profile(epoch: Callable[[], object], epochs: int) -> list[tuple[str, float]
                 seconds[part] += cumulative
     total: float = stats.total_tt  # type: ignore[attr-defined]
     rest = total - sum(seconds.values())
-    return [(part, 100 * own / total) for part, own in {**seconds, "all else": rest}.items()]
+    return [(part, 100 * own / total) for part, own in {**seconds, "other": rest}.items()]

@@ -1,4 +1,4 @@
-"""Question b: by how much does the regularizer lengthen a training step?"""
+"""Benchmark `training-step`: the overhead of a regularizer in a training step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 
 from gossamer.proximal import Compile, attach
 from gossamer.regularizers import Regularizer, group_lasso, integrated_tl1
+from gossamer_lab.bench.alternatives import NOT_INSTALLED, pat_group_lasso
 from gossamer_lab.bench.models import WORKLOADS, Workload
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.bench.rivals import NOT_INSTALLED, pat_group_lasso
-from gossamer_lab.bench.timing import take_turns
+from gossamer_lab.bench.timing import time_interleaved
 
 __all__ = ["training_step"]
 
@@ -27,18 +27,18 @@ _LEARNING_RATE = 1e-3
 
 
 def training_step(workloads: Sequence[Workload] = WORKLOADS, seconds: float = 10.0) -> Result:
-    """Forward, backward and SGD with momentum, without a regularizer, with ours, and with PAT's group lasso.
+    """Time forward, backward and SGD with momentum: without a regularizer, with ours, with PAT's group lasso.
 
     Args:
-        workloads: the networks and their batches.
-        seconds: of measuring for each candidate.
+        workloads: Networks and batches.
+        seconds: Time budget per candidate.
     """
     return Result(
-        question="b",
-        title="a whole training step with and without the regularizer",
+        name="training-step",
+        title="a training step with and without a regularizer",
         note=(
-            "ms: the step without a regularizer. %: what a regularizer adds to it, timed inside the optimizer's step "
-            "(PAT: its step less that of the optimizer it wraps); by difference: from the whole step's median instead."
+            "ms: step without a regularizer. %: overhead of a regularizer, timed inside the optimizer's step (PAT: its "
+            "step minus that of the wrapped optimizer). by difference: from the medians of whole steps instead."
         ),
         machine=Machine.here(),
         rows=tuple(_row(workload, seconds) for workload in workloads),
@@ -47,21 +47,21 @@ def training_step(workloads: Sequence[Workload] = WORKLOADS, seconds: float = 10
 
 @dataclass
 class _Added:
-    """The seconds that a regularizer adds to the steps of an optimizer."""
+    """The time that a regularizer adds to the steps of an optimizer."""
 
     seconds: list[float] = field(default_factory=list)
     since: float = 0.0
 
     def start(self, *_: Any) -> None:
-        """A hook: from here on."""
+        """Start the clock; an optimizer hook."""
         self.since = time.perf_counter()
 
     def end(self, *_: Any) -> None:
-        """A hook: up to here."""
+        """Stop the clock; an optimizer hook."""
         self.seconds.append(time.perf_counter() - self.since)
 
     def median(self) -> float:
-        """Of all steps but the first."""
+        """Return the median without the first step."""
         return statistics.median(self.seconds[1:])
 
 
@@ -73,10 +73,9 @@ def _row(workload: Workload, seconds: float) -> dict[str, Value]:
         "not compiled": _step(workload, lambda model: _ours(model, _integrated, False, added["not compiled"])),
         "group lasso": _step(workload, lambda model: _ours(model, _group_lasso, "auto", added["group lasso"])),
     }
-    rival = pat_group_lasso(workload.build(), _STRENGTH, _LEARNING_RATE) is not None
-    if rival:
+    if pat_group_lasso(workload.build(), _STRENGTH, _LEARNING_RATE) is not None:
         candidates["PAT group lasso"] = _step(workload, lambda model: _pat(model, added["PAT group lasso"]))
-    times = take_turns(candidates, seconds=seconds, least=15)
+    times = time_interleaved(candidates, seconds=seconds, least=15)
     without = times["without"].median
 
     row: dict[str, Value] = {"network": workload.name, **times["without"].cells()}
@@ -123,7 +122,7 @@ def _ours(
 
 
 def _pat(model: nn.Module, added: _Added) -> Callable[[], object]:
-    """PAT wraps the optimizer, and works before and after its step."""
+    """Time PAT, which wraps the optimizer and acts before and after its step."""
     optimizer: Any = pat_group_lasso(model, _STRENGTH, _LEARNING_RATE)
     inner = _Added()
     optimizer.base_optimizer.register_step_pre_hook(inner.start)

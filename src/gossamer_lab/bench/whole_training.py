@@ -1,4 +1,4 @@
-"""Question e: does a network that shrinks while it learns learn faster?"""
+"""Benchmark `whole-training`: the effect of removing dead units during training."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ _BATCH = 64
 
 
 def whole_training(epochs: int = 30, width: int = 64) -> Result:
-    """Train a convolutional network on DIGITS from the same start in three ways, which take turns epoch by epoch.
+    """Train a convolutional network on DIGITS in three ways from one initialisation, interleaved by epochs.
 
     Args:
-        epochs: of each training.
-        width: filters of the first convolution; the second has twice, the hidden layer eight times as many units.
+        epochs: Epochs of each training.
+        width: Filters of the first convolution; the second has 2 times, the hidden layer 8 times as many units.
     """
     data = digits()
     trainings = [
         _Training("dense", data, epochs, width, regularized=False, compacted=False),
         _Training("regularized", data, epochs, width, regularized=True, compacted=False),
-        _Training("regularized, compacted every epoch", data, epochs, width, regularized=True, compacted=True),
+        _Training("regularized, dead units removed every epoch", data, epochs, width, regularized=True, compacted=True),
     ]
     for _ in range(epochs):
         for training in trainings:
             training.epoch()
     rows = [training.row() for training in trainings]
     return Result(
-        question="e",
-        title=f"whole trainings on DIGITS, {epochs} epochs",
+        name="whole-training",
+        title=f"training on DIGITS for {epochs} epochs",
         note=(
-            "seconds: of the training steps and, where there is one, of compaction; without tests and measurements. "
-            "training multiply-adds: of all forward passes, at the sizes of the weights as they then are."
+            "seconds: training steps and removal of dead units, without evaluation. training MACs: of all forward "
+            "passes, at the current sizes."
         ),
         machine=Machine.here(),
         rows=tuple(
-            {**row, "time over dense": t.seconds / trainings[0].seconds} for row, t in zip(rows, trainings, strict=True)
+            {**row, "time vs dense": t.seconds / trainings[0].seconds} for row, t in zip(rows, trainings, strict=True)
         ),
     )
 
 
 class _Training:
-    """One way to train, an epoch at a time, and what it has cost so far."""
+    """A training that runs epoch by epoch and accumulates its cost."""
 
     def __init__(
         self, name: str, data: Dataset, epochs: int, width: int, *, regularized: bool, compacted: bool
@@ -69,7 +69,7 @@ class _Training:
             attach(self._optimizer, integrated_tl1(self._model, 1e-3), schedule=warm_up(steps // 5))
 
     def epoch(self) -> None:
-        """Train for one epoch; then, if asked to, take out what has died."""
+        """Train for one epoch; then remove dead units, if requested."""
         self.macs += len(self._data.train_images) * measure(self._model, self._data.example).total.macs
         started = time.perf_counter()
         _epoch(self._model, self._optimizer, self._data)
@@ -79,14 +79,14 @@ class _Training:
         self.seconds += time.perf_counter() - started
 
     def row(self) -> dict[str, Value]:
-        """What has come out."""
+        """Return the row of the table."""
         measurement = measure(self._model, self._data.example)
         return {
             "training": self._name,
             "seconds": self.seconds,
             "accuracy": _accuracy(self._model, self._data),
-            "training multiply-adds": self.macs,
-            "weights at the end": measurement.total.weights,
+            "training MACs": self.macs,
+            "final weights": measurement.total.weights,
             "non-zero": measurement.total.nonzeros,
         }
 

@@ -1,4 +1,4 @@
-"""The command ``gossamer``: the only place where strings become objects."""
+"""The command `gossamer`, which turns strings into objects."""
 
 from gossamer_lab.cli.app import app, main
 from gossamer_lab.cli.bench import bench

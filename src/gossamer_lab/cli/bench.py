@@ -1,4 +1,4 @@
-"""``gossamer bench``: the benchmarks' options."""
+"""The command `gossamer bench`."""
 
 from __future__ import annotations
 
@@ -8,48 +8,61 @@ from typing import Annotated
 
 import typer
 
+from gossamer_lab.bench import BENCHMARKS
 from gossamer_lab.cli.app import app
+from gossamer_lab.cli.options import Json
 
 __all__ = ["bench"]
 
 
 @app.command()
 def bench(
-    questions: Annotated[
+    names: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="a: the proximal step; b: a training step; c: inference; d: shrink; e: a whole training; f: growth; "
-            "g: our training loop; h: torch.compile instead of our kernel. All if none is named."
-        ),
+        typer.Argument(help=f"Benchmarks: {', '.join(BENCHMARKS)}. All by default.", show_default=False),
     ] = None,
     output: Annotated[
-        Path, typer.Option(help="Folder of the result files, one for each question.", show_default=True)
-    ] = Path("benchmarks/results"),
+        Path | None,
+        typer.Option(
+            help="Folder of result files to write, one per benchmark; benchmarks/results in the repository.",
+            show_default="none",
+        ),
+    ] = None,
     page: Annotated[
-        Path | None, typer.Option(help="Write the tables of this page of documentation anew, from all result files.")
+        Path | None,
+        typer.Option(help="Documentation page to update from the result files in --output.", show_default=False),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads to compute with.", min=1, show_default="PyTorch's own choice")
+        int | None, typer.Option(help="Number of threads.", min=1, show_default="PyTorch's default")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Measure this library against a copy of the weights, against itself without its parts, and against others."""
+    """Benchmark the library against a copy of the weights, its own variants and other libraries."""
     from dataclasses import asdict
 
     import torch
+    from rich.console import Console
 
-    from gossamer_lab.bench import fill_page, run, text
+    from gossamer.errors import GossamerError
+    from gossamer_lab.bench.result import page_section
+    from gossamer_lab.bench.run import run
+    from gossamer_lab.reporting.page import fill_page
+    from gossamer_lab.reporting.tables import print_tables
 
+    if page is not None and output is None:
+        raise GossamerError(
+            "`--page` is filled from the result files in `--output`, which was not given. "
+            "Add `--output FOLDER`; in the repository it is benchmarks/results."
+        )
     if threads is not None:
         torch.set_num_threads(threads)
+    console = Console(highlight=False)
     results = []
-    for result in run(questions or (), output):
+    for result in run(names or (), output):
         results.append(result)
         if not as_json:
-            typer.echo(f"{text(result)}\n{result.machine}\n")
-    if page is not None:
-        fill_page(page, output)
+            print_tables(console, [result.table()])
+    if page is not None and output is not None:
+        fill_page(page, page_section(output))
     if as_json:
         typer.echo(json.dumps({"results": [asdict(result) for result in results]}))

@@ -1,4 +1,4 @@
-"""``gossamer data``: which data sets are here, getting them, checking them."""
+"""The command `gossamer data`: listing, downloading and verifying data sets."""
 
 from __future__ import annotations
 
@@ -10,41 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gossamer.errors import GossamerError
+from gossamer_lab.cli.options import DataDir, Json
 
 if TYPE_CHECKING:
     from gossamer_lab.data import Source
-    from gossamer_lab.data.fetching import Progress
+    from gossamer_lab.data.fetching import OnDownload
 
 __all__ = ["data", "download_bars"]
 
-data = typer.Typer(help="The data sets: which are here, getting them, checking them.", no_args_is_help=True)
-
-_DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        help="A folder of data sets, looked into before the one in GOSSAMER_DATA and before the cache.",
-        show_default=False,
-    ),
-]
+data = typer.Typer(help="List, download and verify the data sets.", no_args_is_help=True)
 
 
 @data.command("list")
-def list_datasets(
-    data_dir: _DataDir = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
-) -> None:
-    """List the data sets: their sizes, and where their files were found."""
-    from rich.box import SIMPLE_HEAD
+def list_datasets(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """List the data sets, their sizes and the location of their files."""
     from rich.console import Console
-    from rich.table import Table
 
     from gossamer_lab.data import SOURCES
+    from gossamer_lab.reporting.tables import Table, print_tables
 
-    places = {name: _place(source, data_dir) for name, source in SOURCES.items()}
+    locations = {name: _location(source, data_dir) for name, source in SOURCES.items()}
     if as_json:
         rows = [
             {
@@ -53,69 +38,65 @@ def list_datasets(
                 "train": source.train,
                 "test": source.test,
                 "classes": source.classes,
-                "place": places[source.name],
+                "place": locations[source.name],
             }
             for source in SOURCES.values()
         ]
         typer.echo(json.dumps({"datasets": rows}))
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("data set", no_wrap=True)
-    for heading in ("image", "train", "test", "classes"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("where", no_wrap=True)
-    for name, source in SOURCES.items():
-        table.add_row(
+    lines = [
+        [
             name,
             "x".join(map(str, source.input_shape)),
             f"{source.train:,}",
             f"{source.test:,}",
             str(source.classes),
-            places[name] or f"not here: gossamer data fetch {name}",
-        )
-    console = Console(highlight=False, markup=False)
-    # A path is for copying: rather a long line than one that is cut.
-    console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
-    console.print(table)
+            locations[name] or f"not found: gossamer data fetch {name}",
+        ]
+        for name, source in SOURCES.items()
+    ]
+    columns = ("data set", "input", "train", "test", "classes", "location")
+    print_tables(Console(highlight=False), [Table(columns, lines, align="lrrrrl")])
 
 
 @data.command("fetch")
 def fetch_datasets(
-    names: Annotated[list[str] | None, typer.Argument(help="The data sets.", show_default=False)] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every data set.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of data sets.", show_default=False)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All data sets.")] = False,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where to put the files.", show_default="the user's cache")
+        Path | None, typer.Option("--data-dir", help="Data folder to download to.", show_default="the user's cache")
     ] = None,
 ) -> None:
-    """Download data sets from where they were published, and check them."""
+    """Download data sets from their public mirrors and verify them."""
     from gossamer_lab.data import SOURCES, fetch, source
 
     if bool(names) == everything:
-        raise GossamerError(f"Name the data sets to fetch, or give `--all`. There is: {', '.join(SOURCES)}.")
-    # All of them before the first download, so that no name is found to be wrong after an hour.
-    wanted = [source(name) for name in names or SOURCES]
+        from gossamer.errors import GossamerError
+
+        raise GossamerError(f"Name the data sets to fetch, or give `--all`. Available: {', '.join(SOURCES)}.")
+    wanted = [source(name) for name in names or SOURCES]  # all names are checked before the first download
     for each in wanted:
-        with download_bars() as progress:
-            new = fetch(each.name, data_dir, progress)
-        typer.echo(f"{each.name}: {'fetched to' if new else 'already in'} {_place(each, data_dir)}")
+        with download_bars() as on_download:
+            new = fetch(each.name, data_dir, on_download)
+        typer.echo(f"{each.name}: {'downloaded to' if new else 'already in'} {_location(each, data_dir)}")
 
 
 @data.command("verify")
 def verify_datasets(
     names: Annotated[
-        list[str] | None, typer.Argument(help="The data sets; all if none is named.", show_default=False)
+        list[str] | None, typer.Argument(help="Names of data sets; all by default.", show_default=False)
     ] = None,
-    data_dir: _DataDir = None,
+    data_dir: DataDir = None,
 ) -> None:
-    """Compare the checksum of every file; the exit code is 2 if one is wrong, or missing from what was asked for.
+    """Verify the checksum of every file; the exit code is 2 if one is wrong or missing.
 
-    A data set that was not named may be missing altogether, but not in part.
+    A data set that was not named may be missing as a whole, but not in part.
     """
-    from gossamer_lab.data import SOURCES, inspect, roots, source
+    from gossamer_lab.data import SOURCES, inspect, search_path, source
 
     failed = False
     for wanted in [source(name) for name in names or SOURCES]:
-        states = inspect(wanted, roots(data_dir))
+        states = inspect(wanted, search_path(data_dir))
         for state in states:
             typer.echo(f"{wanted.name}: {state.name}: {state.state}{f' ({state.path})' if state.path else ''}")
             if state.problem:
@@ -125,21 +106,21 @@ def verify_datasets(
     raise typer.Exit(2 if failed else 0)
 
 
-def _place(source: Source, data_dir: Path | None) -> str | None:
-    """The folder of a data set's files; None if one of them is missing."""
-    from gossamer_lab.data import find, roots
+def _location(source: Source, data_dir: Path | None) -> str | None:
+    """Return the folder of a data set's files; None if one of them is missing."""
+    from gossamer_lab.data import find, search_path
 
     if not source.parts:
         return "scikit-learn"
-    found = find(source, roots(data_dir))
+    found = find(source, search_path(data_dir))
     if len(found) < len(source.parts):
         return None
     return ", ".join(dict.fromkeys(str(path.parent) for path in found.values()))
 
 
 @contextmanager
-def download_bars() -> Iterator[Progress | None]:
-    """A bar on stderr for each file of a download; none where there is no terminal."""
+def download_bars() -> Iterator[OnDownload | None]:
+    """Yield a function that shows a progress bar per file on stderr; None without a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 

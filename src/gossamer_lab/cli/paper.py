@@ -1,146 +1,233 @@
-"""``gossamer paper``: the paper's experiments by name."""
+"""The command `gossamer paper`: the experiments by name."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gossamer.errors import GossamerError
 from gossamer_lab.cli.app import app
 from gossamer_lab.cli.data import download_bars
+from gossamer_lab.cli.options import DataDir, Json
+from gossamer_lab.paper import EXPERIMENTS
+from gossamer_lab.training.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from gossamer_lab.paper import Report
+    from gossamer_lab.paper.experiments import Request
+    from gossamer_lab.reporting.tables import Table
 
 __all__ = ["paper"]
 
 
 @app.command()
 def paper(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="table, plain, boxplots, tradeoff, convergence, filters, effect-of-a, interpretation, contours, "
-            "references, levers, or all."
-        ),
-    ],
+    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}, or all.")],
     train: Annotated[
-        bool, typer.Option("--train", help="Make what the result files lack. All of it takes many hours.")
+        bool, typer.Option("--train", help="Tune and train what the result files lack. May take many hours.")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the Markdown tables and figures again, from the result files.")
+    ] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="List what --train would tune and train, and do nothing else.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few epochs on a few images: shows that all works, and nothing else.")
+        bool, typer.Option("--quick", help="Smoke test: train for a few epochs on a few images, in --runs.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Only this data set; may be given several times.")] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 3,
-    results: Annotated[Path, typer.Option(help="Folder of the result files; what they have is not made again.")] = Path(
-        "experiments"
-    ),
+    only: Annotated[
+        list[str] | None, typer.Option(help="Restrict to this data set; may be repeated.", show_default=False)
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from 0.", min=1)] = 3,
+    results: Annotated[
+        Path,
+        typer.Option(
+            envvar="GOSSAMER_EXPERIMENTS", help="Folder of result files: `experiments` of the gossamer repository."
+        ),
+    ] = Path("experiments"),
     into: Annotated[
         Path | None,
-        typer.Option(help="Make everything but the tuning anew, with result files in this folder."),
+        typer.Option(help="Train everything but the tuning again, into this folder.", show_default=False),
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of checkpoints and weights, which may be deleted.")] = Path(
+    runs: Annotated[Path, typer.Option(help="Folder of run directories, which may be deleted afterwards.")] = Path(
         "runs/paper"
     ),
-    data_dir: Annotated[Path | None, typer.Option(help="Folder that is searched for data first.")] = None,
-    workers: Annotated[int, typer.Option(help="Trainings at a time, each with one thread.", min=1)] = 2,
+    data_dir: DataDir = None,
+    workers: Annotated[int, typer.Option(help="Parallel trainings, with one thread each.", min=1)] = 2,
     page: Annotated[
-        Path | None, typer.Option(help="Write the tables of this page of documentation anew, from the result files.")
+        Path | None,
+        typer.Option(help="Documentation page to update from the Markdown tables in --results.", show_default=False),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Show a table or a figure of the paper as the result files have it; with `--train`, make what they lack first.
+    """Show a table or figure of the paper from the result files.
 
-    Stopped at any moment, the same command goes on where it was.
+    Nothing is trained without --train, --quick or --into, and nothing is written without one of these or --write. The
+    same command resumes an interrupted training.
     """
-    import torch
+    from gossamer.errors import GossamerError
+    from gossamer_lab.paper.experiments import Request
+    from gossamer_lab.paper.workspace import Workspace
 
-    from gossamer_lab.cli.progress import watching
-    from gossamer_lab.paper import EXPERIMENTS, Place, Request, fill_page
-
-    _require_sense(name, only or [], seeds, quick, into, page)
-    torch.set_num_threads(1)
-    names = [each for each in EXPERIMENTS if name == each or (name == "all" and _has_any(each, only or []))]
-    if quick:  # never beside real results, from which these could not be told
-        results, runs = runs / "quick", runs / "quick" / "runs"
-    may_train = train or quick or into is not None
-    place = Place(
-        into or results, results / "tuning", runs if into is None else into / "runs", data_dir, workers, may_train
-    )
-    if may_train:  # before the workers start, which would all fetch the same
-        _obtain([dataset for each in names for dataset in EXPERIMENTS[each].datasets], only or [], data_dir)
-    reports, errors = {}, {}
-    with watching() as watcher:
-        request = Request(place, watcher, tuple(only or ()), tuple(range(seeds)), quick)
-        for each in names:
+    separate = quick or into is not None
+    _check(name, only or [], whole=not only and seeds == 3, changes=train or write, separate=separate)
+    _check_folders(results, into, page, quick=quick)
+    if quick:  # never beside real results
+        workspace = Workspace(runs / "quick", runs / "quick" / "tuning", runs / "quick" / "runs", data_dir, workers)
+    else:
+        run_folder = runs if into is None else into / "runs"
+        workspace = Workspace(into or results, results / "tuning", run_folder, data_dir, workers)
+    request = Request(workspace, tuple(only or ()), tuple(range(seeds)), quick, report=_report)
+    names = [each for each in EXPERIMENTS if each == name or (name == "all" and _uses_any(each, request.datasets))]
+    if missing:
+        _list_missing(names, request)
+        return
+    shown, errors = {}, _train(names, request) if train or separate else {}
+    writes = write or separate or (train and request.is_whole)
+    for each in names:
+        if each not in errors:
             try:
-                reports[each] = EXPERIMENTS[each].run(request)
-            except GossamerError as error:  # the others can still be made
+                shown[each] = _show(each, request, writes)
+            except GossamerError as error:  # the other experiments are shown
                 errors[each] = error
     if page is not None:
-        fill_page(page, place.results)
-    if as_json and reports:
-        made = {each: report.json for each, report in reports.items()}
-        typer.echo(json.dumps(made if name == "all" else made[name]))
-    else:
-        _show(reports.values())
+        _fill_page(page, workspace.results)
+    _print(name, shown, as_json)
     if errors:
-        raise GossamerError("\n".join(f"{each}: {error}" for each, error in errors.items()))
+        raise errors[name] if name in errors else _error("\n".join(f"{each}: {errors[each]}" for each in errors))
 
 
-def _has_any(name: str, datasets: Sequence[str]) -> bool:
-    """Whether an experiment trains on one of the data sets; where none is named, on any or none."""
-    from gossamer_lab.paper import EXPERIMENTS
+@dataclass(frozen=True)
+class _Shown:
+    """What is printed of an experiment."""
 
-    return not datasets or any(dataset in datasets for dataset in EXPERIMENTS[name].datasets)
+    tables: Sequence[Table]
+    files: Sequence[Path]
+    json: dict[str, Any]
 
 
-def _require_sense(
-    name: str, only: Sequence[str], seeds: int, quick: bool, into: Path | None, page: Path | None
-) -> None:
-    """Refuse what is not there, and what would spoil the result files."""
-    from gossamer_lab.data import LOADERS
-    from gossamer_lab.paper import EXPERIMENTS, SEEDS
+def _show(name: str, request: Request, write: bool) -> _Shown:
+    """Read an experiment's results and write its files if requested."""
+    from gossamer_lab.paper.experiments import load_experiment, missing_results
 
+    experiment = load_experiment(name)
+    results = experiment.read(request) if write or experiment.has_tables else None
+    if write:
+        experiment.write(results, request)
+    files = [file for file in experiment.output_files(request) if file.exists()]
+    if not files and not experiment.has_tables:
+        raise missing_results(experiment.output_files(request))
+    if results is None:
+        return _Shown((), files, {})
+    return _Shown(experiment.tables(results), files, experiment.json(results))
+
+
+def _print(name: str, shown: dict[str, _Shown], as_json: bool) -> None:
+    from rich.console import Console
+
+    from gossamer_lab.reporting.tables import print_tables
+
+    if as_json and shown:
+        objects = {each: one.json for each, one in shown.items()}
+        typer.echo(json.dumps(objects if name == "all" else objects[name]))
+        return
+    console = Console(highlight=False)
+    for one in shown.values():
+        print_tables(console, one.tables)
+        for file in one.files:
+            typer.echo(str(file))
+
+
+def _train(names: Sequence[str], request: Request) -> dict[str, Exception]:
+    """Tune and train what is missing; return the errors by experiment."""
+    import torch
+
+    from gossamer.errors import GossamerError
+    from gossamer_lab.cli.progress import progress_reporter
+    from gossamer_lab.data import obtain
+    from gossamer_lab.paper.experiments import load_experiment
+    from gossamer_lab.paper.plan import make_missing
+
+    torch.set_num_threads(1)
+    experiments = {name: load_experiment(name) for name in names}
+    # Before the worker processes start, which would all download the same files.
+    for dataset in dict.fromkeys(each for experiment in experiments.values() for each in experiment.datasets):
+        if not request.datasets or dataset in request.datasets:
+            with download_bars() as on_download:
+                obtain(dataset, request.workspace.data, on_download)
+    errors: dict[str, Exception] = {}
+    with progress_reporter() as reporter:
+        for name, experiment in experiments.items():
+            try:
+                make_missing(experiment, request, reporter)
+            except GossamerError as error:  # the other experiments can still be trained
+                errors[name] = error
+    return errors
+
+
+def _list_missing(names: Sequence[str], request: Request) -> None:
+    from gossamer_lab.paper.experiments import load_experiment
+    from gossamer_lab.paper.plan import find_missing
+
+    for name in names:
+        for line in find_missing(load_experiment(name), request).lines() or ["nothing is missing"]:
+            typer.echo(f"{name}: {line}")
+
+
+def _fill_page(page: Path, results: Path) -> None:
+    """Update a documentation page from the Markdown files of the experiments."""
+    from gossamer_lab.reporting.page import fill_page
+
+    def section(name: str) -> str:
+        file = results / name
+        return file.read_text(encoding="utf-8") if file.exists() else f"(missing: {name})"
+
+    fill_page(page, section)
+
+
+def _uses_any(name: str, datasets: Sequence[str]) -> bool:
+    """Whether an experiment uses one of the data sets; always true if there is no restriction."""
+    from gossamer_lab.paper.experiments import load_experiment
+
+    return not datasets or any(dataset in datasets for dataset in load_experiment(name).datasets)
+
+
+def _check(name: str, only: Sequence[str], *, whole: bool, changes: bool, separate: bool) -> None:
+    """Refuse unknown names, and parts that would replace the whole in the result files."""
     if name not in (*EXPERIMENTS, "all"):
-        raise GossamerError(f"Unknown experiment {name!r}. There is: {', '.join(EXPERIMENTS)}, all.")
-    if unknown := [dataset for dataset in only if dataset not in LOADERS]:
-        raise GossamerError(f"Unknown data set {unknown[0]!r}. There is: {', '.join(LOADERS)}.")
-    if name != "all" and not _has_any(name, only):
-        there = ", ".join(EXPERIMENTS[name].datasets) or "no data set"
-        raise GossamerError(f"{name} has {there}; `--only` asks for {', '.join(only)}.")
-    if (only or seeds != len(SEEDS)) and not (into or quick or name in ("table", "plain")):
-        raise GossamerError("A part would take the place of the whole in the result files. Add `--into FOLDER`.")
-    if quick and (into or page):
-        raise GossamerError("`--quick` makes no results, so `--into` and `--page` do not go with it. Leave them out.")
-    if into and page:
-        raise GossamerError(
-            "A page shows the whole of `--results`, so `--into` does not go with `--page`. Leave one out."
+        raise _error(f"Unknown experiment {name!r}. Available: {', '.join(EXPERIMENTS)}, all.")
+    if unknown := [dataset for dataset in only if dataset not in SETTINGS]:
+        raise _error(f"Unknown data set {unknown[0]!r}. Available: {', '.join(SETTINGS)}.")
+    if only and name != "all" and not _uses_any(name, only):
+        raise _error(f"Experiment {name!r} does not use {', '.join(only)}. Leave `--only` out.")
+    if not whole and changes and not separate and name not in ("table", "plain"):
+        raise _error(
+            "`--only` and `--seeds` would replace the whole in the result files by a part. Add `--into FOLDER`."
         )
 
 
-def _obtain(datasets: Sequence[str], only: Sequence[str], data_dir: Path | None) -> None:
-    """Fetch the data sets that are not here yet."""
-    from gossamer_lab.data import obtain
+def _check_folders(results: Path, into: Path | None, page: Path | None, *, quick: bool) -> None:
+    """Refuse folders that do not exist, and outputs that do not fit together."""
+    if quick and (into or page):
+        raise _error("`--quick` is a smoke test without results. Leave `--into` and `--page` out.")
+    if into and page:
+        raise _error("`--page` shows the results in `--results`, and `--into` writes elsewhere. Leave one of them out.")
+    if not quick and not results.is_dir():
+        raise _error(
+            f"`gossamer paper` needs the result files in the folder `experiments` of the gossamer repository, and "
+            f"{str(results)!r} is not a folder. Give it with `--results DIR` or the environment variable "
+            "GOSSAMER_EXPERIMENTS."
+        )
 
-    for dataset in dict.fromkeys(datasets):
-        if not only or dataset in only:
-            with download_bars() as progress:
-                obtain(dataset, data_dir, progress)
+
+def _report(message: str) -> None:
+    typer.echo(message, err=True)
 
 
-def _show(reports: Iterable[Report]) -> None:
-    from rich.console import Console
+def _error(message: str) -> Exception:
+    from gossamer.errors import GossamerError  # imports torch, which `gossamer --help` does without
 
-    console = Console(highlight=False)
-    for report in reports:
-        for shown in report.shown:
-            console.print(shown)
-        for file in report.files:
-            console.print(str(file), markup=False, soft_wrap=True)
+    return GossamerError(message)

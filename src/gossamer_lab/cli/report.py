@@ -14,16 +14,15 @@ import torch
 from gossamer.errors import GossamerError
 from gossamer.visualization import Command, check_plotly
 from gossamer_lab.cli.display import Display
+from gossamer_lab.cli.options import COMPACTIONS
 from gossamer_lab.reporting.report import compared_runs, write_report
-from gossamer_lab.training import RunDirectory, TrainingConfig, defaults, method
+from gossamer_lab.training import RunDirectory, TrainingConfig, defaults, regularizer_spec
+from gossamer_lab.training.fields import settings_of
 
 __all__ = ["OPTIONS", "run_report", "show_report", "train_command", "write_run_report"]
 
 # The fields of a configuration that `gossamer train` has an option for.
-OPTIONS = ("regularizer", "strength", "a", "s", "cost_exponent", "slant", "epochs", "tolerance", "seed", "regrow")
-
-# As many compactions as `gossamer train --compact` makes at most.
-_COMPACTIONS = 10
+OPTIONS = tuple(name for name, each in settings_of(TrainingConfig).items() if each.is_option)
 
 
 def run_report(paths: Sequence[Path], output: Path | None, show: bool, as_json: bool) -> None:
@@ -40,7 +39,7 @@ def show_report(path: Path, display: Display) -> None:
     try:
         check_plotly()
     except GossamerError as error:
-        display.say(f"no report was written: {error}")
+        display.message(f"no report was written: {error}")
         return
     display.text(f"report:           {write_run_report(path)}")
 
@@ -63,12 +62,12 @@ def write_run_report(path: Path, output: Path | None = None, others: Sequence[Pa
 
 def train_command(config: TrainingConfig, path: Path, *, compare: bool) -> Command:
     """The command that trains with this configuration; settings that have no option are named in its purpose."""
-    absent = {"strength", "a", "s"} - set(method(config.regularizer).options)
+    absent = {"strength", "a", "s"} - set(regularizer_spec(config.regularizer).options)
     options = [_option(name, getattr(config, name)) for name in OPTIONS if name not in absent]
     usual = TrainingConfig(dataset=config.dataset, **defaults(config.dataset, config.regularizer))  # type: ignore[arg-type]
     names = [field.name for field in fields(TrainingConfig) if field.name not in (*OPTIONS, "dataset")]
     differing = [name for name in names if getattr(config, name) != getattr(usual, name)]
-    if "compact_every" in differing and config.compact_every == max(1, config.epochs // _COMPACTIONS):
+    if "compact_every" in differing and config.compact_every == max(1, config.epochs // COMPACTIONS):
         options.append(["--compact"])
         differing.remove("compact_every")
     options += [[] if compare else ["--no-compare"], ["--run-dir", f"{path}-again"]]

@@ -1,11 +1,13 @@
-"""``gossamer train``: one run, beside it the runs it is compared with, and what is said about them."""
+"""The command `gossamer train`: a run and its baselines."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,10 +16,11 @@ from gossamer.errors import GossamerError
 from gossamer.regularizers import Regularizer
 from gossamer_lab.cli.data import download_bars
 from gossamer_lab.cli.display import Display
+from gossamer_lab.cli.options import COMPACTIONS, RunOptions
 from gossamer_lab.cli.report import show_report
-from gossamer_lab.cli.shrink import show_small
+from gossamer_lab.cli.shrink import show_shrunk
 from gossamer_lab.data import Dataset, obtain
-from gossamer_lab.reporting import summary_figure
+from gossamer_lab.reporting.summary import summary_figure
 from gossamer_lab.training import (
     SETTINGS,
     RunDirectory,
@@ -26,55 +29,23 @@ from gossamer_lab.training import (
     assemble,
     clear,
     defaults,
-    images_of,
-    method,
+    load_dataset,
     open_run,
+    regularizer_spec,
     train,
 )
 
-__all__ = ["Request", "run_training"]
+__all__ = ["run_training"]
 
-# How often, at most, dead units leave a network that is trained with `--compact`.
-_COMPACTIONS = 10
+_DEFAULT_REGULARIZER = "integrated-tl1"
 
-# Folder in the run's own, and name of the regularizer, of what a run is compared with.
+# Subfolder and regularizer of each baseline.
 _BASELINES = {"dense": "none", "l1": "l1"}
 
 
 @dataclass(frozen=True)
-class Request:
-    """The options as they were given; None where one was left out."""
-
-    dataset: str
-    regularizer: str | None = None
-    strength: float | None = None
-    a: float | None = None
-    s: float | None = None
-    cost_exponent: float | None = None
-    slant: float | None = None
-    epochs: int | None = None
-    tolerance: float | None = None
-    seed: int | None = None
-    run_dir: Path | None = None
-    data_dir: Path | None = None
-    resume: bool = False
-    overwrite: bool = False
-    compare: bool = True
-    compact: bool = False
-    regrow: bool = False
-    as_json: bool = False
-
-    @property
-    def settings(self) -> dict[str, str | float]:
-        """The options that are part of the configuration, those only that were given."""
-        names = ("regularizer", "strength", "a", "s", "cost_exponent", "slant", "epochs", "tolerance", "seed")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return {**given, "regrow": True} if self.regrow else given
-
-
-@dataclass(frozen=True)
-class Job:
-    """One network to train: ``folder`` lies in the folder of the main run, and is empty for that run itself."""
+class _Job:
+    """A network to train, in a subfolder of the run directory; the run itself has an empty subfolder."""
 
     folder: str
     config: TrainingConfig
@@ -82,51 +53,55 @@ class Job:
     regularizer: Regularizer | None
 
 
-def run_training(request: Request) -> int:
-    """Do what was asked for and return the exit code of the command."""
-    # One thread: the networks are small, and sums over another number of threads would differ in their last bits.
-    torch.set_num_threads(1)
-    config = _configuration(request)
-    with download_bars() as progress:
-        obtain(config.dataset, request.data_dir, progress)
-    dataset = images_of(config, request.data_dir)
-    if request.compact:
-        config = replace(config, compact_every=max(1, config.epochs // _COMPACTIONS))
-    configs = {"": config, **(_baselines(config) if request.compare else {})}
-    jobs = [_job(folder, config, dataset) for folder, config in configs.items()]
+def run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions) -> int:
+    """Train a run and its baselines, and return the exit code.
 
-    path = _open_runs(request, jobs)
+    Args:
+        dataset: Name of the data set.
+        settings: Fields of the configuration that were given.
+        options: The other options.
+    """
+    # One thread: the networks are small, and other numbers of threads would change the last bits of sums.
+    torch.set_num_threads(1)
+    config = _configuration(dataset, settings, options)
+    with download_bars() as on_download:
+        obtain(config.dataset, options.data_dir, on_download)
+    images = load_dataset(config, options.data_dir)
+    if options.compact:
+        config = replace(config, compact_every=max(1, config.epochs // COMPACTIONS))
+    configs = {"": config, **(_baselines(config) if options.compare else {})}
+    jobs = [_Job(folder, config, *assemble(config, images)) for folder, config in configs.items()]
+
+    path = _open_runs(dataset, options, jobs)
     try:
-        _train_and_show(request, jobs, dataset, path)
+        _train_and_show(options, jobs, images, path)
     except KeyboardInterrupt:
-        Display().say(f"interrupted; go on with: {_resume_command(request, path)}")
+        Display().message(f"interrupted; resume with: {_resume_command(dataset, options, path)}")
         return 130
     return 0
 
 
-def _configuration(request: Request) -> TrainingConfig:
-    """Settle what was left open: by the stored run when one is resumed, by the defaults otherwise."""
-    if request.resume and request.overwrite:
-        raise GossamerError("`--resume` goes on with a run and `--overwrite` deletes it. Give one of them.")
-    if request.resume and request.run_dir is None:
-        raise GossamerError("`--resume` needs `--run-dir`, the folder of the run that is to go on.")
-    settings = request.settings
-    if request.resume and request.run_dir is not None and RunDirectory(request.run_dir).config.exists():
-        stored = RunDirectory(request.run_dir).read_config()
-        return replace(stored, dataset=request.dataset, **settings)  # type: ignore[arg-type]
-    name = request.regularizer or "integrated-tl1"
-    known = method(name)
-    if request.dataset not in SETTINGS:
-        raise GossamerError(f"Unknown data set {request.dataset!r}. There is: {', '.join(SETTINGS)}.")
+def _configuration(dataset: str, settings: Mapping[str, Any], options: RunOptions) -> TrainingConfig:
+    """Complete the configuration: from the stored run if it is resumed, from the defaults otherwise."""
+    if options.resume and options.overwrite:
+        raise GossamerError("`--resume` continues a run and `--overwrite` deletes it. Give one of them.")
+    if options.resume and options.run_dir is None:
+        raise GossamerError("`--resume` needs `--run-dir`, the directory of the run.")
+    if options.resume and options.run_dir is not None and RunDirectory(options.run_dir).config.exists():
+        return replace(RunDirectory(options.run_dir).read_config(), dataset=dataset, **settings)
+    name = settings.get("regularizer", _DEFAULT_REGULARIZER)
+    spec = regularizer_spec(name)
+    if dataset not in SETTINGS:
+        raise GossamerError(f"Unknown data set {dataset!r}. Available: {', '.join(SETTINGS)}.")
     for option in ("strength", "a", "s"):
-        if option in settings and option not in known.options:
-            raise GossamerError(f"`--{option}` means nothing to regularizer {name!r}. Leave it out.")
-    chosen = {**defaults(request.dataset, name), "regularizer": name, **settings}
-    return TrainingConfig(dataset=request.dataset, **chosen)  # type: ignore[arg-type]
+        if option in settings and option not in spec.options:
+            raise GossamerError(f"`--{option}` has no effect on regularizer {name!r}. Leave it out.")
+    chosen: dict[str, Any] = {**defaults(dataset, name), "regularizer": name, **settings}
+    return TrainingConfig(dataset=dataset, **chosen)
 
 
 def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
-    """The same training without a penalty, and with l1, each in its folder; not the one that the run itself is."""
+    """Return the configurations of the baselines by subfolder, without the one that equals the run itself."""
     return {
         folder: replace(config, regularizer=name, strength=defaults(config.dataset, name)["strength"], a=None, s=None)
         for folder, name in _BASELINES.items()
@@ -134,23 +109,18 @@ def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     }
 
 
-def _job(folder: str, config: TrainingConfig, dataset: Dataset) -> Job:
-    model, regularizer = assemble(config, dataset)
-    return Job(folder, config, model, regularizer)
-
-
-def _open_runs(request: Request, jobs: list[Job]) -> Path:
-    """Make sure of all folders before the first network is trained."""
-    path = request.run_dir or _new_folder(request.dataset)
-    if request.overwrite:
+def _open_runs(dataset: str, options: RunOptions, jobs: list[_Job]) -> Path:
+    """Open all run directories before the first training."""
+    path = options.run_dir or _new_folder(dataset)
+    if options.overwrite:
         clear(path, _BASELINES)
     for job in jobs:
-        open_run(path / job.folder, job.config, resume=request.resume)
+        open_run(path / job.folder, job.config, resume=options.resume)
     return path
 
 
 def _new_folder(dataset: str) -> Path:
-    """Make a folder that no other run has, not even one that starts in the same second."""
+    """Create a folder that no other run has, not even one that starts in the same second."""
     first = Path("runs") / f"{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = first, 1
     while True:
@@ -163,8 +133,8 @@ def _new_folder(dataset: str) -> Path:
             return path
 
 
-def _train_and_show(request: Request, jobs: list[Job], dataset: Dataset, path: Path) -> None:
-    display = Display(quiet=request.as_json)
+def _train_and_show(options: RunOptions, jobs: list[_Job], dataset: Dataset, path: Path) -> None:
+    display = Display(quiet=options.as_json)
     runs = [RunDirectory(path / job.folder) for job in jobs]
     for job, run in zip(jobs, runs, strict=True):
         with display.training(job.config) as show:
@@ -173,17 +143,17 @@ def _train_and_show(request: Request, jobs: list[Job], dataset: Dataset, path: P
     results = [run.read_result() for run in runs]
     figure = summary_figure(runs)
     display.summary(dataset, results)
-    if not request.as_json:
-        show_small(runs[0], display)
+    if not options.as_json:
+        show_shrunk(runs[0], display)
     display.files(path, figure)
     show_report(path, display)
-    if request.as_json:
+    if options.as_json:
         print(_json_line(results[0], path))
 
 
-def _resume_command(request: Request, path: Path) -> str:
-    words = ["gossamer train", request.dataset, "--resume", "--run-dir", str(path)]
-    return " ".join(words + ([] if request.compare else ["--no-compare"]))
+def _resume_command(dataset: str, options: RunOptions, path: Path) -> str:
+    words = ["gossamer train", dataset, "--resume", "--run-dir", str(path)]
+    return " ".join(words + ([] if options.compare else ["--no-compare"]))
 
 
 def _json_line(result: RunResult, path: Path) -> str:

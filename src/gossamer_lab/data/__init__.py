@@ -1,7 +1,6 @@
-"""The data sets of the paper, in memory.
+"""The data sets of the paper as tensors.
 
-To add one: a file with a function that returns a :class:`Dataset`, what its files are in ``sources.py``, and a line in
-:data:`LOADERS`.
+To add one: write a function that returns a `Dataset`, describe its files in `sources.py`, and add it to `LOADERS`.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gossamer.errors import GossamerError
+from gossamer_lab.data.augmentation import random_affine, random_affine_points, random_flip, random_shift
 from gossamer_lab.data.cifar import cifar_10
 from gossamer_lab.data.dataset import Dataset, hold_out
 from gossamer_lab.data.digits import digits
 from gossamer_lab.data.fetching import fetch, obtain
-from gossamer_lab.data.files import FileState, find, inspect, roots
+from gossamer_lab.data.files import FileState, find, inspect, search_path
 from gossamer_lab.data.mnist import fashion_mnist, mnist
 from gossamer_lab.data.pendigits import pendigits
 from gossamer_lab.data.sdd import sdd
 from gossamer_lab.data.sources import SOURCES, Source, source
-from gossamer_lab.data.variation import flip, shift, slant, slant_images
 
 __all__ = [
     "LOADERS",
@@ -32,22 +31,22 @@ __all__ = [
     "fashion_mnist",
     "fetch",
     "find",
-    "flip",
     "hold_out",
     "inspect",
     "load",
     "mnist",
     "obtain",
     "pendigits",
-    "roots",
+    "random_affine",
+    "random_affine_points",
+    "random_flip",
+    "random_shift",
     "sdd",
-    "shift",
-    "slant",
-    "slant_images",
+    "search_path",
     "source",
 ]
 
-# Each takes the folder that is looked into first.
+# By name; each takes the folder to search first.
 LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
     "digits": lambda folder: digits(),
     "mnist": mnist,
@@ -59,11 +58,11 @@ LOADERS: dict[str, Callable[[Path | None], Dataset]] = {
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
-    """Load the data set of this name.
+    """Load a data set from local files.
 
-    Its files are looked for in ``folder``, then in the folder that the environment variable GOSSAMER_DATA names, in
-    the user's cache and where Debian keeps data sets. Nothing is downloaded: :func:`obtain` does that.
+    The files are searched in `folder`, then in the folder named by the environment variable GOSSAMER_DATA, in the
+    user's cache and in Debian's data directory. Nothing is downloaded; see `obtain`.
     """
     if name not in LOADERS:
-        raise GossamerError(f"Unknown data set {name!r}. There is: {', '.join(LOADERS)}.")
+        raise GossamerError(f"Unknown data set {name!r}. Available: {', '.join(LOADERS)}.")
     return LOADERS[name](folder)

@@ -8,28 +8,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer_lab.data.augmentation import random_flip
 from gossamer_lab.data.dataset import Dataset
 from gossamer_lab.data.files import Content, read
 from gossamer_lab.data.labels import as_labels
 from gossamer_lab.data.sources import SOURCES
-from gossamer_lab.data.variation import flip
 
 __all__ = ["cifar_10"]
 
-_LARGEST_PIXEL = 255.0
-# Of the training pixels, red, green and blue, after the division by the largest.
+_MAX_PIXEL = 255.0
+# Statistics of the training pixels per colour channel, after scaling to [0, 1].
 _MEANS = (0.4914, 0.4822, 0.4465)
-_DEVIATIONS = (0.2470, 0.2435, 0.2616)
+_STDS = (0.2470, 0.2435, 0.2616)
 
-# One byte for the class, then the red, the green and the blue pixels, row by row.
+# A record is one byte for the class, then the red, green and blue pixels, row by row.
 _PIXELS = 3 * 32 * 32
 _RECORD = 1 + _PIXELS
 
 
 def cifar_10(folder: Path | None = None) -> Dataset:
-    """Load CIFAR-10 from its binary version, each colour standardised: 50,000 images to train on, 10,000 to test on.
+    """Load the binary version of CIFAR-10, standardised per channel: 50,000 training and 10,000 test images.
 
-    Half of the training images are mirrored, anew each time.
+    Training images are flipped horizontally at random.
     """
     source = SOURCES["cifar-10"]
     parts = read(source, folder)
@@ -43,7 +43,7 @@ def cifar_10(folder: Path | None = None) -> Dataset:
         test_images=test_images,
         test_labels=test_labels,
         classes=source.classes,
-        vary=flip,
+        augment=random_flip,
     )
 
 
@@ -51,11 +51,13 @@ def _photographs(contents: list[Content]) -> tuple[Tensor, Tensor]:
     batches = []
     for content in contents:
         if len(content.data) % _RECORD:
-            raise content.refusal(f"holds {len(content.data):,} bytes, which is no multiple of {_RECORD:,}, one image")
+            raise content.error(
+                f"holds {len(content.data):,} bytes, which is not a multiple of {_RECORD:,}, the size of a record"
+            )
         batches.append(np.frombuffer(content.data, dtype=np.uint8).reshape(-1, _RECORD))
     labels = [as_labels(batch[:, 0], content) for batch, content in zip(batches, contents, strict=True)]
-    # Filled in place: as floating point numbers the images take more than half a gigabyte.
+    # Filled in place: the images take more than half a gigabyte as float32.
     images = torch.empty(sum(len(batch) for batch in batches), 3, 32, 32)
     np.concatenate([batch[:, 1:] for batch in batches], out=images.view(-1, _PIXELS).numpy())
-    means, deviations = (torch.tensor(values).reshape(3, 1, 1) for values in (_MEANS, _DEVIATIONS))
-    return images.div_(_LARGEST_PIXEL).sub_(means).div_(deviations), torch.cat(labels)
+    means, stds = (torch.tensor(values).reshape(3, 1, 1) for values in (_MEANS, _STDS))
+    return images.div_(_MAX_PIXEL).sub_(means).div_(stds), torch.cat(labels)

@@ -1,4 +1,4 @@
-"""A data set in memory, and how a part of its training images is set aside for choosing settings."""
+"""An in-memory data set, and its split into training and validation images."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import GossamerError
-from gossamer_lab.data.variation import slant_images
+from gossamer_lab.data.augmentation import random_affine
 
 __all__ = ["Dataset", "hold_out"]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images and labels for training and for the final test, as tensors.
+    """Training and test images with their labels.
 
     Attributes:
-        name: What the command calls it.
-        train_images: One image a row, floating point, as the network takes them.
-        train_labels: The class of each training image, from 0 to ``classes - 1``.
-        test_images: Images that training never sees.
+        name: Name on the command line.
+        train_images: Floating-point inputs of the network, one per row.
+        train_labels: Classes of the training images, from 0 to `classes - 1`.
+        test_images: Images that are never trained on.
         test_labels: Their classes.
-        classes: How many classes there are.
-        vary: Changes training images at random in a way that keeps their class, each time they are trained on.
-        pictures: Whether an image is a picture, and stays one when it is turned a little.
+        classes: Number of classes.
+        augment: Random augmentation of a batch of training images; None for no augmentation.
+        is_image: Whether an input is an image, so that an affine map of it keeps its class.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Dataset:
     test_images: Tensor
     test_labels: Tensor
     classes: int
-    vary: Callable[[Tensor], Tensor] | None = None
-    pictures: bool = True
+    augment: Callable[[Tensor], Tensor] | None = None
+    is_image: bool = True
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
@@ -45,21 +45,21 @@ class Dataset:
             if len(images) != len(labels) or len(images) == 0:
                 raise GossamerError(
                     f"Data set {self.name!r} has {len(images)} {part} images and {len(labels)} {part} labels. "
-                    "There must be as many of one as of the other, and at least one."
+                    "It needs one label per image, and at least one image."
                 )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one image."""
+        """Shape of one image."""
         return tuple(self.train_images.shape[1:])
 
     @property
     def example(self) -> Tensor:
-        """One training image as a batch, for what needs to see the network run."""
+        """A batch of one training image."""
         return self.train_images[:1]
 
-    def first(self, count: int) -> Dataset:
-        """Return the data set with its first ``count`` images of each part only, for a quick look."""
+    def head(self, count: int) -> Dataset:
+        """Return the data set restricted to its first `count` training and `count` test images."""
         return replace(
             self,
             train_images=self.train_images[:count],
@@ -68,38 +68,41 @@ class Dataset:
             test_labels=self.test_labels[:count],
         )
 
-    def slanted(self, amount: float) -> Dataset:
-        """Return the data set with training images that are turned, stretched and sheared, too, before they are varied.
-
-        By the amount 0 nothing changes.
+    def with_affine(self, amount: float) -> Dataset:
+        """Return the data set with random affine maps applied before its other augmentation.
 
         Raises:
-            GossamerError: When its images are no pictures.
+            GossamerError: If `amount` is not 0 and the inputs are not images.
         """
         if amount == 0:
             return self
-        if not self.pictures:
+        if not self.is_image:
             raise GossamerError(
-                f"`slant` turns and shears pictures, and those of data set {self.name!r} are not; received {amount!r}. "
-                "Leave it out."
+                f"`affine` transforms images, and the inputs of data set {self.name!r} are not images; "
+                f"received {amount!r}. Leave `affine` out."
             )
-        return replace(self, vary=partial(_slant_and_vary, amount, self.vary))
+        return replace(self, augment=partial(_affine_then, amount, self.augment))
 
     def training_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return these training images, varied, and their labels."""
+        """Return the augmented training images at `indices` and their labels."""
         images = self.train_images[indices]
-        return (images if self.vary is None else self.vary(images)), self.train_labels[indices]
+        return (images if self.augment is None else self.augment(images)), self.train_labels[indices]
 
 
-def _slant_and_vary(amount: float, vary: Callable[[Tensor], Tensor] | None, images: Tensor) -> Tensor:
-    slanted = slant_images(images, amount)
-    return slanted if vary is None else vary(slanted)
+def _affine_then(amount: float, augment: Callable[[Tensor], Tensor] | None, images: Tensor) -> Tensor:
+    transformed = random_affine(images, amount)
+    return transformed if augment is None else augment(transformed)
 
 
 def hold_out(dataset: Dataset, fraction: float, seed: int) -> Dataset:
-    """Return the training part only, split anew: settings are chosen on this, so the test images stay unseen.
+    """Split the training images into training and validation images; the latter replace the test images.
 
-    Each class gives the same fraction of its images, drawn by ``seed``, and they take the place of the test images.
+    The split is stratified: each class gives the same fraction of its images.
+
+    Args:
+        dataset: The data set to split.
+        fraction: Fraction of the training images used for validation.
+        seed: Seed of the split.
     """
     if not 0 < fraction < 1:
         raise GossamerError(f"`hold_out(fraction=...)` must be above 0 and below 1; received {fraction!r}.")

@@ -1,27 +1,26 @@
-"""DIGITS: 1,797 handwritten digits of 8x8 pixels, which scikit-learn carries along."""
+"""DIGITS: 1,797 handwritten digits of 8x8 pixels, distributed with scikit-learn."""
 
 from __future__ import annotations
 
 import torch
 
+from gossamer_lab.data.augmentation import random_shift
 from gossamer_lab.data.dataset import Dataset
-from gossamer_lab.data.variation import shift
 
 __all__ = ["digits"]
 
-_LARGEST_PIXEL = 16.0
+_MAX_PIXEL = 16.0
 _TEST_FRACTION = 0.2
 _SPLIT_SEED = 0
 
 
 def digits() -> Dataset:
-    """Load DIGITS, pixels scaled to [0, 1]: 1,437 images to train on and 360 to test on.
+    """Load DIGITS, pixels scaled to [0, 1]: 1,437 training and 360 test images.
 
-    The data set comes without a split of its own. Ours never changes: scikit-learn's stratified split with 20 % for
-    the test and seed 0, whatever the seed of the training. Half of the training images are shifted by up to
-    one pixel, anew each time.
+    DIGITS has no published split. This one is fixed: scikit-learn's stratified split with 20 % test images and seed 0,
+    independent of the training seed. Training images are shifted at random by up to one pixel.
     """
-    # Inside the function: the other data sets do without scikit-learn, which takes a second to import.
+    # Imported here: scikit-learn takes a second to import, and the other data sets do not need it.
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
 
@@ -31,10 +30,10 @@ def digits() -> Dataset:
     )
     return Dataset(
         name="digits",
-        train_images=torch.tensor(train_pixels / _LARGEST_PIXEL, dtype=torch.float32).reshape(-1, 1, 8, 8),
+        train_images=torch.tensor(train_pixels / _MAX_PIXEL, dtype=torch.float32).reshape(-1, 1, 8, 8),
         train_labels=torch.tensor(train_labels, dtype=torch.int64),
-        test_images=torch.tensor(test_pixels / _LARGEST_PIXEL, dtype=torch.float32).reshape(-1, 1, 8, 8),
+        test_images=torch.tensor(test_pixels / _MAX_PIXEL, dtype=torch.float32).reshape(-1, 1, 8, 8),
         test_labels=torch.tensor(test_labels, dtype=torch.int64),
         classes=10,
-        vary=shift,
+        augment=random_shift,
     )

@@ -1,4 +1,4 @@
-"""Downloading a data set from where it was published."""
+"""Downloading data sets from their public mirrors."""
 
 from __future__ import annotations
 
@@ -10,98 +10,103 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gossamer.errors import GossamerError
-from gossamer_lab.data.files import cache, find, inspect, roots
+from gossamer_lab.data.files import cache_dir, find, inspect, search_path
 from gossamer_lab.data.sources import Mirror, Source, source
 
-__all__ = ["Progress", "fetch", "obtain"]
+__all__ = ["OnDownload", "fetch", "obtain"]
 
-Progress = Callable[[str, int, int], None]
-"""Called with the name of a file, its bytes so far, and all its bytes (0 where the server does not say)."""
+OnDownload = Callable[[str, int, int], None]
+"""Called with a file name, the bytes downloaded and the total bytes (0 if the server does not state them)."""
 
 _CHUNK = 1 << 16
 
 
-def fetch(name: str, folder: Path | None = None, progress: Progress | None = None) -> list[Path]:
-    """Download the files of a data set into ``folder``, or into the user's cache; return the new files.
+def fetch(name: str, folder: Path | None = None, on_download: OnDownload | None = None) -> list[Path]:
+    """Download the files of a data set and return the new files.
 
-    What is already there is not downloaded again. The mirrors are tried in turn, and a file takes its place only when
-    the data set is complete and every checksum is right: a download that fails leaves nothing behind.
+    Existing files are kept. The mirrors are tried in turn. Files are moved into place only when the data set is
+    complete and all checksums match, so a failed download leaves nothing behind.
+
+    Args:
+        name: Name of the data set.
+        folder: Data folder to download to; the user's cache if None.
+        on_download: Called as bytes arrive.
     """
     wanted = source(name)
-    states = inspect(wanted, roots() if folder is None else [folder])
+    states = inspect(wanted, search_path() if folder is None else [folder])
     for state in states:
         if state.problem:
             raise GossamerError(state.problem)
     if all(state.state == "ok" for state in states):
         return []
-    with _new_folder((folder or cache()) / wanted.folders[0]) as target:
+    with _new_folder((folder or cache_dir()) / wanted.folders[0]) as target:
         failures = []
         for mirror in wanted.mirrors:
             with TemporaryDirectory(dir=target, prefix=".fetch-") as temporary:
-                failure = _download(wanted, mirror, Path(temporary), progress)
+                failure = _download(wanted, mirror, Path(temporary), on_download)
                 if failure is None:
                     return [Path(temporary, file).replace(target / file) for file in mirror.files]
                 failures.append(f"{mirror.url} {failure}")
     raise GossamerError(
         f"Data set {name!r} could not be downloaded: {'; '.join(failures)}. Nothing was written. "
-        f"Try again later, or get {', '.join(part.name for part in wanted.parts)} (plain, .gz or .xz) "
-        f"from elsewhere and copy them to {target}, or name the folder that holds `{wanted.folders[0]}/` "
-        "by `--data-dir` or by the environment variable GOSSAMER_DATA."
+        f"Try again later, or copy {', '.join(part.name for part in wanted.parts)} (plain, .gz or .xz) "
+        f"to {target}, or give the folder that contains `{wanted.folders[0]}/` with `--data-dir` or the environment "
+        "variable GOSSAMER_DATA."
     )
 
 
-def obtain(name: str, folder: Path | None = None, progress: Progress | None = None) -> None:
-    """Make sure that a data set can be loaded: what is in none of the places it is looked for in is fetched."""
+def obtain(name: str, folder: Path | None = None, on_download: OnDownload | None = None) -> None:
+    """Make sure that a data set can be loaded: download it to the cache if it is not found."""
     wanted = source(name)
-    if len(find(wanted, roots(folder))) < len(wanted.parts):
-        fetch(name, progress=progress)
+    if len(find(wanted, search_path(folder))) < len(wanted.parts):
+        fetch(name, on_download=on_download)
 
 
 @contextmanager
 def _new_folder(path: Path) -> Iterator[Path]:
-    """Make a folder, and take it away again if nothing has come into it."""
+    """Create a folder, and remove it again if it is still empty at the end."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
         yield path
     finally:
-        with suppress(OSError):  # the first folder that is not empty
+        with suppress(OSError):  # stop at the first folder that is not empty
             for folder in made:
                 folder.rmdir()
 
 
-def _download(wanted: Source, mirror: Mirror, folder: Path, progress: Progress | None) -> str | None:
-    """Download all files of a mirror and check them; return what went wrong."""
+def _download(wanted: Source, mirror: Mirror, folder: Path, on_download: OnDownload | None) -> str | None:
+    """Download and verify all files of a mirror; return what went wrong, or None."""
     from requests import exceptions
 
     try:
         for file, checksum in mirror.files.items():
-            _retrieve(f"{mirror.url}{file}", folder / file, checksum, progress)
+            _retrieve(f"{mirror.url}{file}", folder / file, checksum, on_download)
     except exceptions.ChunkedEncodingError:
-        return "broke off in the middle of a file"
+        return "closed the connection in the middle of a file"
     except (exceptions.ConnectionError, exceptions.Timeout):
         return "could not be reached"
     except exceptions.RequestException as error:
         return f"failed ({error})"
-    except ValueError:  # pooch's word for a checksum
-        return f"sent another {file} than was published (its checksum differs)"
+    except ValueError:  # raised by pooch for a checksum that differs
+        return f"sent a {file} that is not the published one (its checksum differs)"
     states = inspect(replace(wanted, folders=(".",)), [folder])
     wrong = [state.name for state in states if state.state != "ok"]
-    return f"sent another {', '.join(wrong)} than was published" if wrong else None
+    return f"sent a {', '.join(wrong)} that is not the published one" if wrong else None
 
 
-def _retrieve(url: str, path: Path, checksum: str | None, progress: Progress | None) -> None:
+def _retrieve(url: str, path: Path, checksum: str | None, on_download: OnDownload | None) -> None:
     import pooch  # type: ignore[import-untyped]
 
     downloader = pooch.HTTPDownloader(
-        progressbar=_Bar(path.name, progress) if progress else False,
+        progressbar=_Bar(path.name, on_download) if on_download else False,
         chunk_size=_CHUNK,
-        # The file as it is stored: a server that packs it for the way would hide where it really ends.
+        # Without transport compression, so that a truncated transfer is noticed.
         headers={"Accept-Encoding": "identity"},
     )
     logger = pooch.get_logger()
     level = logger.level
-    logger.setLevel(logging.WARNING)  # else it writes a line for each file
+    logger.setLevel(logging.WARNING)  # pooch logs a line per file
     try:
         pooch.retrieve(url, known_hash=checksum, fname=path.name, path=path.parent, downloader=downloader)
     finally:
@@ -110,17 +115,17 @@ def _retrieve(url: str, path: Path, checksum: str | None, progress: Progress | N
 
 @dataclass
 class _Bar:
-    """What pooch wants of a progress bar, to call ``progress`` with."""
+    """Adapter from pooch's progress bar interface to `OnDownload`."""
 
     file: str
-    progress: Progress
+    on_download: OnDownload
     total: int = 0
     done: int = 0
 
     def update(self, step: int) -> None:
         self.done += step
-        # pooch counts whole chunks, and the last one is seldom full.
-        self.progress(self.file, min(self.done, self.total) if self.total else self.done, self.total)
+        # pooch counts whole chunks, and the last one is rarely full.
+        self.on_download(self.file, min(self.done, self.total) if self.total else self.done, self.total)
 
     def reset(self) -> None:
         self.done = 0

@@ -1,4 +1,4 @@
-"""Finding the files of a data set on this machine, and reading what is in them."""
+"""Locating the files of a data set and reading them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from typing import Protocol
 from gossamer.errors import GossamerError
 from gossamer_lab.data.sources import Part, Source
 
-__all__ = ["Content", "FileState", "cache", "find", "inspect", "read", "roots"]
+__all__ = ["Content", "FileState", "cache_dir", "find", "inspect", "read", "search_path"]
 
-# Where Debian's package dataset-fashion-mnist puts its folder `fashion-mnist`: the tests of Debian's package pytorch
-# (debian/tests) copy the files from there.
+# Debian's package dataset-fashion-mnist installs to the folder `fashion-mnist` in here.
 _SYSTEM = Path("/usr/share/datasets")
 
 _COMPRESSIONS = ("", ".gz", ".xz")
@@ -33,7 +32,7 @@ class _Stream(Protocol):
 
 @dataclass(frozen=True)
 class Content:
-    """The uncompressed bytes of one part, and the file that they came from."""
+    """The uncompressed bytes of one part, and the file they were read from."""
 
     source: Source
     part: Part
@@ -42,25 +41,32 @@ class Content:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with the bytes; None if they are the published ones."""
+        """Why the bytes are not the published ones; None if they are."""
         size = len(self.data)
         if size > self.part.size:
             return f"holds more than the {self.part.size:,} bytes of {self.part.name}"
         if size < self.part.size:
-            return f"holds {size:,} bytes where {self.part.name} has {self.part.size:,}"
-        # Hashing takes about a tenth of the time of reading, so it is done at every load.
+            return f"holds {size:,} bytes; {self.part.name} has {self.part.size:,}"
+        # Hashing takes a tenth of the time of reading, so every load verifies.
         if hashlib.sha256(self.data).hexdigest() != self.part.sha256:
-            return f"does not hold {self.part.name} of {self.source.name} as it was published: its SHA-256 differs"
+            return f"does not hold {self.part.name} of {self.source.name} as published: its SHA-256 differs"
         return None
 
-    def refusal(self, problem: str) -> GossamerError:
-        """The error that says what is wrong with this file."""
-        return _refusal(self.source, self.path, problem)
+    def error(self, problem: str) -> GossamerError:
+        """Return an error that names the file, the problem and the remedy."""
+        return _error(self.source, self.path, problem)
 
 
 @dataclass(frozen=True)
 class FileState:
-    """How one file of a data set is found: ``state`` is ok, missing or wrong; ``problem`` is what `read` would say."""
+    """State of one file of a data set.
+
+    Attributes:
+        name: Name of the part.
+        state: `ok`, `missing` or `wrong`.
+        path: The file; None if it is missing.
+        problem: The error message that `read` would give; None if there is none.
+    """
 
     name: str
     state: str
@@ -68,56 +74,56 @@ class FileState:
     problem: str | None = None
 
 
-def cache() -> Path:
-    """The folder of this user for data that can be fetched again."""
+def cache_dir() -> Path:
+    """Return the user's cache folder for downloaded data."""
     import pooch  # type: ignore[import-untyped]
 
     return Path(pooch.os_cache("gossamer"))
 
 
-def roots(folder: Path | None = None) -> list[Path]:
-    """The data folders that are looked into, in this order."""
+def search_path(folder: Path | None = None) -> list[Path]:
+    """Return the data folders in the order they are searched, `folder` first."""
     named = os.environ.get("GOSSAMER_DATA")
     return [
         *([folder] if folder is not None else []),
         *([Path(named).expanduser()] if named else []),
-        cache(),
+        cache_dir(),
         _SYSTEM,
     ]
 
 
-def find(source: Source, places: Sequence[Path]) -> dict[str, Path]:
-    """The file that holds each part, by name of the part; a part that is nowhere is left out.
+def find(source: Source, folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the file of each part by part name; missing parts are left out.
 
-    Parts may come from different places: each is known by its checksum, so they belong together all the same.
+    Parts may lie in different folders: each is identified by its checksum.
     """
     found = {}
     for part in source.parts:
-        path = next((path for path in _candidates(source, part, places) if path.is_file()), None)
+        path = next((path for path in _candidates(source, part, folders) if path.is_file()), None)
         if path is not None:
             found[part.name] = path
     return found
 
 
 def read(source: Source, folder: Path | None = None) -> dict[str, Content]:
-    """Read all parts, by name, and make sure that they are the published ones."""
-    places = roots(folder)
-    found = find(source, places)
+    """Read all parts by name and verify their checksums."""
+    folders = search_path(folder)
+    found = find(source, folders)
     if len(found) < len(source.parts):
-        raise _missing(source, found, places)
+        raise _missing(source, found, folders)
     contents = {}
     for path in dict.fromkeys(found.values()):
         for content in _contents(source, path, [part for part in source.parts if found[part.name] == path]):
             problem = content.problem
             if problem:
-                raise content.refusal(problem)
+                raise content.error(problem)
             contents[content.part.name] = content
     return contents
 
 
-def inspect(source: Source, places: Sequence[Path]) -> list[FileState]:
-    """Look for each part, read it and compare its checksum."""
-    found = find(source, places)
+def inspect(source: Source, folders: Sequence[Path]) -> list[FileState]:
+    """Locate each part, read it and compare its checksum."""
+    found = find(source, folders)
     states = {part.name: FileState(part.name, "missing") for part in source.parts}
     for path in dict.fromkeys(found.values()):
         parts = [part for part in source.parts if found.get(part.name) == path]
@@ -125,21 +131,20 @@ def inspect(source: Source, places: Sequence[Path]) -> list[FileState]:
             for content in _contents(source, path, parts):
                 problem = content.problem
                 name, state = content.part.name, "wrong" if problem else "ok"
-                states[name] = FileState(name, state, path, str(content.refusal(problem)) if problem else None)
+                states[name] = FileState(name, state, path, str(content.error(problem)) if problem else None)
         except GossamerError as error:
             states |= {part.name: FileState(part.name, "wrong", path, str(error)) for part in parts}
     return list(states.values())
 
 
-def _candidates(source: Source, part: Part, places: Sequence[Path]) -> Iterator[Path]:
-    for place in places:
-        for folder in source.folders:
-            yield from (place / folder / f"{part.name}{compression}" for compression in _COMPRESSIONS)
-            yield from (place / folder / archive for archive in source.archives)
+def _candidates(source: Source, part: Part, folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in (root / name for root in folders for name in source.folders):
+        yield from (folder / f"{part.name}{compression}" for compression in _COMPRESSIONS)
+        yield from (folder / archive for archive in source.archives)
 
 
 def _contents(source: Source, path: Path, parts: list[Part]) -> list[Content]:
-    """Uncompress these parts from the one file that holds them."""
+    """Uncompress the given parts of one file."""
     try:
         if path.name.endswith(".tar.gz"):
             data = _from_tar(path, parts)
@@ -150,10 +155,10 @@ def _contents(source: Source, path: Path, parts: list[Part]) -> list[Content]:
     except PermissionError:
         raise
     except _UNREADABLE as error:
-        raise _refusal(source, path, f"cannot be read ({error})") from error
+        raise _error(source, path, f"cannot be read ({error})") from error
     for part in parts:
         if part.name not in data:
-            raise _refusal(source, path, f"does not hold {part.name}")
+            raise _error(source, path, f"does not hold {part.name}")
     return [Content(source, part, path, data[part.name]) for part in parts]
 
 
@@ -180,7 +185,7 @@ def _from_zip(path: Path, parts: list[Part]) -> dict[str, bytes]:
 
 
 def _from_tar(path: Path, parts: list[Part]) -> dict[str, bytes]:
-    """In one pass from front to back, for going back would mean to uncompress everything again."""
+    """Read the parts in one pass: seeking back would uncompress everything again."""
     wanted = {part.name: part for part in parts}
     data = {}
     with tarfile.open(path, "r|gz") as archive:
@@ -193,28 +198,27 @@ def _from_tar(path: Path, parts: list[Part]) -> dict[str, bytes]:
 
 
 def _limited(stream: _Stream, part: Part) -> bytes:
-    """One byte more than expected shows that there is too much; a file that unpacks to far more does no harm."""
+    """Read at most one byte more than expected, so that a decompression bomb does no harm."""
     return stream.read(part.size + 1)
 
 
-def _refusal(source: Source, path: Path, problem: str) -> GossamerError:
+def _error(source: Source, path: Path, problem: str) -> GossamerError:
     return GossamerError(f"{path} {problem}. Delete it and run `gossamer data fetch {source.name}`.")
 
 
-def _missing(source: Source, found: dict[str, Path], places: Sequence[Path]) -> GossamerError:
-    for place in places:
-        for folder in source.folders:
-            for pickle in source.pickles:
-                if (place / folder / pickle).exists():
-                    return GossamerError(
-                        f"{place / folder / pickle} is the version of {source.name} that is stored as pickles, which "
-                        "can run any code when they are opened, so they are not. Take the binary version: "
-                        f"run `gossamer data fetch {source.name}`, or put {source.archives[0]} beside it."
-                    )
+def _missing(source: Source, found: dict[str, Path], folders: Sequence[Path]) -> GossamerError:
+    for folder in (root / name for root in folders for name in source.folders):
+        for pickle in source.pickles:
+            if (folder / pickle).exists():
+                return GossamerError(
+                    f"{folder / pickle} is the pickled version of {source.name}. Pickles can execute code, so they are "
+                    f"not read. Use the binary version: run `gossamer data fetch {source.name}`, or put "
+                    f"{source.archives[0]} beside it."
+                )
     absent = ", ".join(part.name for part in source.parts if part.name not in found)
-    looked = ", ".join(str(place / source.folders[0]) for place in places)
+    searched = ", ".join(str(root / source.folders[0]) for root in folders)
     return GossamerError(
-        f"Data set {source.name!r} is not here: no {absent} (plain, .gz or .xz) in {looked}. "
-        f"Run `gossamer data fetch {source.name}`, or name the folder that holds `{source.folders[0]}/` "
-        "by `--data-dir` or by the environment variable GOSSAMER_DATA."
+        f"Data set {source.name!r} was not found: no {absent} (plain, .gz or .xz) in {searched}. "
+        f"Run `gossamer data fetch {source.name}`, or give the folder that contains `{source.folders[0]}/` "
+        "with `--data-dir` or the environment variable GOSSAMER_DATA."
     )

@@ -1,4 +1,4 @@
-"""The IDX format of MNIST: a big-endian header with the shape, then the numbers."""
+"""The IDX file format of MNIST: a big-endian header with the shape, then the values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _UNSIGNED_BYTE = 0x08
 
 
 def parse_idx(data: bytes) -> NDArray[np.uint8]:
-    """Return the array of unsigned bytes in an IDX file.
+    """Parse an IDX array of unsigned bytes.
 
-    The first four bytes are 0, 0, the type and the number of dimensions; then the length of each dimension follows in
-    four bytes, then the values row by row.
+    The header is 0, 0, the type code and the number of dimensions, one byte each, then the length of each dimension
+    in four bytes. The values follow in row-major order.
 
     Raises:
-        ValueError: The header is not that of unsigned bytes, or the length of the data is not what it says.
+        ValueError: If the type is not unsigned byte, or the data does not have the length that the header states.
     """
     if len(data) < 4 or data[:3] != bytes((0, 0, _UNSIGNED_BYTE)):
         raise ValueError(f"it begins with {data[:4].hex(' ')}, not with 00 00 08 and the number of dimensions")
@@ -29,5 +29,5 @@ def parse_idx(data: bytes) -> NDArray[np.uint8]:
         raise ValueError("it ends inside its header")
     shape = struct.unpack(f">{data[3]}I", data[4:start])
     if len(data) - start != math.prod(shape):
-        raise ValueError(f"its header says {shape}, but {len(data) - start:,} values follow")
+        raise ValueError(f"its header states the shape {shape}, but {len(data) - start:,} values follow")
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)

@@ -1,4 +1,4 @@
-"""Labels as training takes them."""
+"""Conversion of the labels in a file to class indices."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["as_labels"]
 
 
 def as_labels(values: ArrayLike, content: Content, first: int = 0) -> Tensor:
-    """Return the labels of a file, counted from 0, as int64; ``first`` is what the file calls the first class."""
+    """Return class indices from 0 as int64; `first` is the label of the first class in the file."""
     labels = np.asarray(values).astype(np.int64) - first
     last = content.source.classes - 1
     if labels.size and not (labels.min() >= 0 and labels.max() <= last):
-        raise content.refusal(
-            f"has labels from {labels.min() + first} to {labels.max() + first}, "
-            f"where {content.source.name} has {first} to {last + first}"
+        raise content.error(
+            f"has labels from {labels.min() + first} to {labels.max() + first}; "
+            f"{content.source.name} has labels from {first} to {last + first}"
         )
     return torch.from_numpy(labels)

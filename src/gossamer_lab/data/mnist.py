@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: 70,000 grey images each, of 28x28 pixels."""
+"""MNIST and Fashion-MNIST: 70,000 greyscale images of 28x28 pixels each."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer_lab.data.augmentation import random_flip, random_shift
 from gossamer_lab.data.dataset import Dataset
 from gossamer_lab.data.files import Content, read
 from gossamer_lab.data.idx import parse_idx
 from gossamer_lab.data.labels import as_labels
 from gossamer_lab.data.sources import SOURCES
-from gossamer_lab.data.variation import flip, shift
 
 __all__ = ["fashion_mnist", "mnist"]
 
-_LARGEST_PIXEL = 255.0
-# Of the training pixels, after the division by the largest.
+_MAX_PIXEL = 255.0
+# Statistics of the training pixels, after scaling to [0, 1].
 _FASHION_MEAN = 0.2860
-_FASHION_DEVIATION = 0.3530
+_FASHION_STD = 0.3530
 
 
 def mnist(folder: Path | None = None) -> Dataset:
-    """Load MNIST, pixels scaled to [0, 1]: 60,000 handwritten digits to train on and 10,000 to test on.
+    """Load MNIST, pixels scaled to [0, 1]: 60,000 training and 10,000 test images of handwritten digits.
 
-    Half of the training images are shifted by up to one pixel, anew each time.
+    Training images are shifted at random by up to one pixel.
     """
-    return _load("mnist", folder, 0.0, 1.0, shift)
+    return _load("mnist", folder, 0.0, 1.0, random_shift)
 
 
 def fashion_mnist(folder: Path | None = None) -> Dataset:
-    """Load Fashion-MNIST, pixels standardised: 60,000 pieces of clothing to train on and 10,000 to test on.
+    """Load Fashion-MNIST, pixels standardised: 60,000 training and 10,000 test images of clothing.
 
-    Half of the training images are mirrored and half are shifted by up to one pixel, anew each time.
+    Training images are flipped horizontally and shifted by up to one pixel at random.
     """
-    return _load("fashion-mnist", folder, _FASHION_MEAN, _FASHION_DEVIATION, _vary)
+    return _load("fashion-mnist", folder, _FASHION_MEAN, _FASHION_STD, _flip_and_shift)
 
 
-def _vary(images: Tensor) -> Tensor:
-    return shift(flip(images), background=-_FASHION_MEAN / _FASHION_DEVIATION)
+def _flip_and_shift(images: Tensor) -> Tensor:
+    return random_shift(random_flip(images), fill=-_FASHION_MEAN / _FASHION_STD)
 
 
-def _load(name: str, folder: Path | None, mean: float, deviation: float, vary: Callable[[Tensor], Tensor]) -> Dataset:
+def _load(name: str, folder: Path | None, mean: float, std: float, augment: Callable[[Tensor], Tensor]) -> Dataset:
     source = SOURCES[name]
     parts = read(source, folder)
 
     def images(part: str) -> Tensor:
         pixels = _array(parts[part], source.input_shape[1:]).astype(np.float32)
-        return torch.from_numpy(pixels).unsqueeze(1).div_(_LARGEST_PIXEL).sub_(mean).div_(deviation)
+        return torch.from_numpy(pixels).unsqueeze(1).div_(_MAX_PIXEL).sub_(mean).div_(std)
 
     def labels(part: str) -> Tensor:
         return as_labels(_array(parts[part], ()), parts[part])
@@ -63,16 +63,16 @@ def _load(name: str, folder: Path | None, mean: float, deviation: float, vary: C
         test_images=images("t10k-images-idx3-ubyte"),
         test_labels=labels("t10k-labels-idx1-ubyte"),
         classes=source.classes,
-        vary=vary,
+        augment=augment,
     )
 
 
 def _array(content: Content, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The numbers of a file: one of this shape for each image."""
+    """Parse an IDX file whose items have this shape."""
     try:
         array = parse_idx(content.data)
     except ValueError as error:
-        raise content.refusal(f"is not an IDX file: {error}") from error
+        raise content.error(f"is not an IDX file: {error}") from error
     if array.ndim == 0 or array.shape[1:] != shape:
-        raise content.refusal(f"holds an array of {array.shape}, where each image takes {shape}")
+        raise content.error(f"holds an array of shape {array.shape}; items of shape {shape} are expected")
     return array

@@ -1,4 +1,4 @@
-"""SDD, Sensorless Drive Diagnosis: 58,509 measurements of the currents of an electric motor, in 11 conditions."""
+"""SDD, Sensorless Drive Diagnosis: 58,509 measurements of the phase currents of a motor in 11 conditions."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ __all__ = ["sdd"]
 
 _TEST_FRACTION = 0.2
 _SPLIT_SEED = 0
-_LARGEST_DEVIATION = 8.0
+_CLIP = 8.0
 
 
 def sdd(folder: Path | None = None) -> Dataset:
-    """Load SDD, features standardised: 46,807 measurements to train on and 11,702 to test on.
+    """Load SDD, features standardised: 46,807 training and 11,702 test samples.
 
-    A measurement is one channel of length 48, (1, 48), in the order of the file, so that a `torch.nn.Conv1d` with one
-    input channel runs along the features. Neighbours belong together: 12 means are followed by 12 deviations, 12
-    skewnesses and 12 kurtoses, and the 12 are components of the two currents, those of the same kind side by side.
+    A sample has the shape (1, 48): one channel of a 1-d convolution, features in the order of the file. That order is
+    meaningful: 12 means, 12 standard deviations, 12 skewnesses, 12 kurtoses, each over the same 12 components.
 
-    The data set comes without a split of its own. Ours never changes: scikit-learn's stratified split with 20 % for
-    the test and seed 0, whatever the seed of the training. Mean and deviation of each feature are those of the
-    training part. The scales differ by orders of magnitude and single values lie more than 50 deviations out, where
-    they would rule every sum that they enter; so all are clipped to [-8, 8].
+    SDD has no published split. This one is fixed: scikit-learn's stratified split with 20 % test samples and seed 0,
+    independent of the training seed. Mean and standard deviation are those of the training part. Some values lie more
+    than 50 standard deviations out, so all are clipped to [-8, 8].
     """
-    # Inside the function: the other data sets do without scikit-learn, which takes a second to import.
+    # Imported here: scikit-learn takes a second to import, and the other data sets do not need it.
     from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
 
     source = SOURCES["sdd"]
@@ -42,11 +40,9 @@ def sdd(folder: Path | None = None) -> Dataset:
     train, test, train_labels, test_labels = train_test_split(
         table[:, :-1], labels.numpy(), test_size=_TEST_FRACTION, stratify=labels, random_state=_SPLIT_SEED
     )
-    mean, deviation = train.mean(axis=0), train.std(axis=0)
+    mean, std = train.mean(axis=0), train.std(axis=0)
     train_images, test_images = (
-        torch.tensor(
-            np.clip((part - mean) / deviation, -_LARGEST_DEVIATION, _LARGEST_DEVIATION), dtype=torch.float32
-        ).unsqueeze(1)
+        torch.tensor(np.clip((part - mean) / std, -_CLIP, _CLIP), dtype=torch.float32).unsqueeze(1)
         for part in (train, test)
     )
     return Dataset(
@@ -56,5 +52,5 @@ def sdd(folder: Path | None = None) -> Dataset:
         test_images=test_images,
         test_labels=torch.from_numpy(test_labels),
         classes=source.classes,
-        pictures=False,
+        is_image=False,
     )

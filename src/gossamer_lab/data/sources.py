@@ -1,6 +1,6 @@
-"""Which files a data set is made of, how each is recognised, and where the public copies are.
+"""The files of each data set, their checksums and their public mirrors.
 
-A file is known by the SHA-256 of its uncompressed content, so that one checksum serves every way of storing it.
+A file is identified by the SHA-256 of its uncompressed content, so one checksum serves every compression.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["SOURCES", "Mirror", "Part", "Source", "source"]
 
 @dataclass(frozen=True)
 class Part:
-    """One published file: its name, its bytes and the SHA-256 of them, all without compression."""
+    """One published file: its name, and the size and SHA-256 of its uncompressed content."""
 
     name: str
     size: int
@@ -24,12 +24,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Mirror:
-    """A place on the network that has the whole data set.
+    """A server with the whole data set.
 
     Attributes:
-        url: What the names of the files are appended to.
-        files: The checksum of each file as it is sent, the way pooch writes it; None where none was published.
-            Whatever is sent, the parts in it are checked as well.
+        url: Prefix of the file names.
+        files: Checksum of each file as transferred, in pooch's notation; None where none was published. The parts
+            inside are verified in any case.
     """
 
     url: str
@@ -38,19 +38,19 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set's files and what they hold.
+    """Files and sizes of a data set.
 
     Attributes:
-        name: What the command calls the data set.
-        input_shape: The shape of one image.
-        train: How many images there are to train on.
-        test: How many there are to test on.
-        classes: How many classes there are.
-        parts: The files; none if the data set comes with another package.
-        folders: Where they may lie in a data folder. The first is where `fetch` puts them.
-        archives: Archives that hold all parts, read without unpacking them.
-        pickles: What the same data is called where it is pickled. Never opened, for a pickle can run anything.
-        mirrors: Tried in this order.
+        name: Name on the command line.
+        input_shape: Shape of one image.
+        train: Number of training images.
+        test: Number of test images.
+        classes: Number of classes.
+        parts: The files; empty if the data set is distributed with another package.
+        folders: Subfolders of a data folder to search. `fetch` writes to the first.
+        archives: Archives of all parts, read without unpacking.
+        pickles: File names of the pickled version, which is never opened because a pickle can execute code.
+        mirrors: Servers in the order they are tried.
     """
 
     name: str
@@ -111,8 +111,8 @@ _CIFAR = (
 )
 _CIFAR_TAR = "cifar-10-binary.tar.gz"
 
-# MNIST and Fashion-MNIST call their files alike, so both are only looked for in folders of their own. The second folder
-# of each is torchvision's.
+# MNIST and Fashion-MNIST use the same file names, so each is searched in its own folders only. The second folder is
+# torchvision's.
 SOURCES: dict[str, Source] = {
     "digits": Source("digits", (1, 8, 8), 1437, 360, 10),
     "mnist": Source(
@@ -137,7 +137,7 @@ SOURCES: dict[str, Source] = {
         parts=_FASHION,
         folders=("fashion-mnist", "FashionMNIST/raw"),
         mirrors=(
-            # Plain http because that is all this address speaks; the checksums vouch for the content.
+            # This server has no https; the checksums protect the content.
             Mirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/", _FASHION_SENT),
             Mirror(
                 "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/", _FASHION_SENT
@@ -194,7 +194,7 @@ SOURCES: dict[str, Source] = {
 
 
 def source(name: str) -> Source:
-    """Return what is known about the files of this data set."""
+    """Return the description of a data set's files."""
     if name not in SOURCES:
-        raise GossamerError(f"Unknown data set {name!r}. There is: {', '.join(SOURCES)}.")
+        raise GossamerError(f"Unknown data set {name!r}. Available: {', '.join(SOURCES)}.")
     return SOURCES[name]

@@ -1,4 +1,4 @@
-"""Text with the same number of numbers in every line, the last of which is the class."""
+"""Text tables: one sample per line, the class in the last column."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["parse_table"]
 
 
 def parse_table(content: Content, features: int, delimiter: str | None = None) -> NDArray[np.float64]:
-    """Return the lines of a file as rows: ``features`` finite numbers and the label."""
+    """Parse a file with `features` finite numbers and a label in every line."""
     try:
         lines = content.data.decode("ascii").splitlines()
         table = np.loadtxt(lines, delimiter=delimiter, ndmin=2)
     except ValueError as error:
-        raise content.refusal(f"is not a table of numbers: {error}") from error
+        raise content.error(f"is not a table of numbers: {error}") from error
     if table.shape[1] != features + 1:
-        raise content.refusal(f"has {table.shape[1]} numbers in a line, where {features + 1} belong")
+        raise content.error(f"has {table.shape[1]} columns; {features + 1} are expected")
     if not np.isfinite(table).all():
-        raise content.refusal("has values that are not finite")
+        raise content.error("has values that are not finite")
     return table

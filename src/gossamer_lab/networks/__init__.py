@@ -1,10 +1,12 @@
-"""The networks of the paper, one for each data set, and two more.
+"""The networks of the paper, one per data set, and two variants.
 
-To add one: a file with a subclass of :class:`Network`, and a line in :data:`NETWORKS`. The network of a data set bears
-its name.
+To add one: write a subclass of `Network` in its own file and add it to `NETWORKS`. The default network of a data set
+has the name of the data set.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +33,8 @@ __all__ = [
     "SddNetwork",
     "WidePendigitsNetwork",
     "build",
-    "example_of",
+    "example_input",
+    "parameter_shapes",
     "xavier_",
 ]
 
@@ -48,16 +51,23 @@ NETWORKS: dict[str, type[Network]] = {
 
 
 def build(name: str, generator: torch.Generator | None = None) -> nn.Module:
-    """Build the network of this name, its weights drawn by ``generator``."""
-    return _known(name)(generator)
+    """Build a network by name, its weights drawn from `generator`."""
+    return _network(name)(generator)
 
 
-def example_of(name: str) -> Tensor:
-    """Return a batch of one blank input of the network of this name, for what needs to see it run."""
-    return torch.zeros(1, *_known(name).input_shape)
+def example_input(name: str) -> Tensor:
+    """Return a batch of one all-zero input of a network."""
+    return torch.zeros(1, *_network(name).input_shape)
 
 
-def _known(name: str) -> type[Network]:
+@cache
+def parameter_shapes(name: str) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of a network's parameters, in order, without allocating or initialising them."""
+    with torch.device("meta"):
+        return tuple(tuple(parameter.shape) for parameter in _network(name)().parameters())
+
+
+def _network(name: str) -> type[Network]:
     if name not in NETWORKS:
-        raise GossamerError(f"There is no network {name!r}. There is: {', '.join(NETWORKS)}.")
+        raise GossamerError(f"Unknown network {name!r}. Available: {', '.join(NETWORKS)}.")
     return NETWORKS[name]

@@ -1,4 +1,4 @@
-"""The network for CIFAR-10: four convolutions, two fully connected layers."""
+"""Network for CIFAR-10: four convolutions, two fully connected layers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Cifar10Network"]
 
 
 class Cifar10Network(Network):
-    """Convolutions of 32, 64, 96 and 128 filters (3x3, padded), all but the last pooled, 128 hidden units, 10 outputs.
+    """Convolutions of 32, 64, 96 and 128 filters (3x3, padded), all but the last pooled; 128 hidden units; 10 outputs.
 
-    The layer counts are the paper's; the widths are ours. Pooling comes early, so that an epoch takes less than a
-    minute on one core. Images are 3x32x32.
+    The layer counts are those of the paper; the widths are ours. Pooling precedes the activation and comes early, so
+    that an epoch takes less than a minute on one core. Inputs are 3x32x32.
     """
 
     input_shape = (3, 32, 32)
@@ -32,7 +32,7 @@ class Cifar10Network(Network):
         xavier_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return one logit per class."""
+        """Return the logits."""
         features = relu(max_pool2d(self.conv1(images), 2))
         features = relu(max_pool2d(self.conv2(features), 2))
         features = relu(max_pool2d(self.conv3(features), 2))

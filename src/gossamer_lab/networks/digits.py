@@ -1,4 +1,4 @@
-"""The network for DIGITS: one convolution, two fully connected layers."""
+"""Network for DIGITS: one convolution, two fully connected layers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["DigitsNetwork"]
 
 
 class DigitsNetwork(Network):
-    """Convolution of 32 filters (3x3, padded), pooling, 128 hidden units, one output per class.
+    """Convolution of 32 filters (3x3, padded), pooled; 128 hidden units; 10 outputs.
 
-    The layer counts are the paper's; the widths are ours. Images are 1x8x8.
+    The layer counts are those of the paper; the widths are ours. Inputs are 1x8x8.
     """
 
     input_shape = (1, 8, 8)
@@ -28,7 +28,7 @@ class DigitsNetwork(Network):
         xavier_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return one logit per class."""
+        """Return the logits."""
         features = max_pool2d(relu(self.conv(images)), 2)
         output: Tensor = self.output(relu(self.hidden(features.flatten(1))))
         return output

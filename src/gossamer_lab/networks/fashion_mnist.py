@@ -1,4 +1,4 @@
-"""The network for Fashion-MNIST: two convolutions, three fully connected layers."""
+"""Network for Fashion-MNIST: two convolutions, three fully connected layers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["FashionMnistNetwork"]
 
 
 class FashionMnistNetwork(Network):
-    """Convolutions of 16 and 40 filters (5x5), each pooled, 256 and 100 hidden units, one output per class.
+    """Convolutions of 16 and 40 filters (5x5), each pooled; 256 and 100 hidden units; 10 outputs.
 
-    The layer counts are the paper's; the widths are ours. Images are 1x28x28.
+    The layer counts are those of the paper; the widths are ours. Inputs are 1x28x28.
     """
 
     input_shape = (1, 28, 28)
@@ -30,7 +30,7 @@ class FashionMnistNetwork(Network):
         xavier_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return one logit per class."""
+        """Return the logits."""
         features = relu(max_pool2d(self.conv1(images), 2))
         features = relu(max_pool2d(self.conv2(features), 2))
         hidden = relu(self.hidden1(features.flatten(1)))

@@ -1,4 +1,4 @@
-"""How every network of the paper starts."""
+"""Initialisation of the networks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["xavier_"]
 
 
 def xavier_(model: nn.Module, generator: torch.Generator | None = None) -> None:
-    """Draw the weights of all linear and convolution layers by Xavier's uniform rule; biases start at zero.
+    """Initialise linear and convolution layers: Xavier uniform weights, zero biases.
 
-    The drawing is by ``generator`` alone, so one seed means one network whatever else has used random numbers.
+    Only `generator` is used, so a seed determines the network regardless of torch's default generator.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):

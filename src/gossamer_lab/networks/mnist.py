@@ -1,4 +1,4 @@
-"""The networks for MNIST: LeNet-5 in the sizes of Caffe, and LeNet-300-100."""
+"""Networks for MNIST: LeNet-5 with the widths of Caffe, and LeNet-300-100."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["MnistNetwork", "MnistPerceptron"]
 
 
 class MnistNetwork(Network):
-    """Convolutions of 20 and 50 filters (5x5), each pooled, 500 hidden units, one output per class.
+    """LeNet-5: convolutions of 20 and 50 filters (5x5), each pooled; 500 hidden units; 10 outputs.
 
-    The paper's layer counts (two convolutions, two fully connected layers) in the widths of Caffe's LeNet-5, on which
-    others have published: 430,500 weights, 2,293,000 multiply-adds. Images are 1x28x28.
+    The layer counts are those of the paper. The widths are those of Caffe's LeNet-5, a common benchmark: 430,500
+    weights, 2,293,000 MACs. Inputs are 1x28x28.
     """
 
     input_shape = (1, 28, 28)
@@ -30,7 +30,7 @@ class MnistNetwork(Network):
         xavier_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return one logit per class."""
+        """Return the logits."""
         features = relu(max_pool2d(self.conv1(images), 2))
         features = relu(max_pool2d(self.conv2(features), 2))
         output: Tensor = self.output(relu(self.hidden(features.flatten(1))))
@@ -38,7 +38,7 @@ class MnistNetwork(Network):
 
 
 class MnistPerceptron(Network):
-    """Two hidden layers of 300 and 100 units, one output per class: LeNet-300-100. Images are 1x28x28."""
+    """LeNet-300-100: hidden layers of 300 and 100 units; 10 outputs. Inputs are 1x28x28."""
 
     input_shape = (1, 28, 28)
 
@@ -50,7 +50,7 @@ class MnistPerceptron(Network):
         xavier_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return one logit per class."""
+        """Return the logits."""
         hidden = relu(self.hidden1(images.flatten(1)))
         output: Tensor = self.output(relu(self.hidden2(hidden)))
         return output

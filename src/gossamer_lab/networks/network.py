@@ -1,4 +1,4 @@
-"""What the networks of the paper have in common."""
+"""Base class of the networks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Network"]
 
 
 class Network(nn.Module):
-    """A network that knows the shape of one input; its first weights are drawn by the generator it is given."""
+    """A network with a known input shape, initialised from a given generator."""
 
     input_shape: ClassVar[tuple[int, ...]]
 
     def __init__(self, generator: torch.Generator | None = None) -> None:
-        del generator  # for the layers, which only a subclass has
+        del generator  # used by subclasses, which have layers to initialise
         super().__init__()

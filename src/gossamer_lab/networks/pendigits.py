@@ -1,4 +1,4 @@
-"""The network for PENDIGITS: two convolutions, two fully connected layers."""
+"""Networks for PENDIGITS: two convolutions, two fully connected layers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["PendigitsNetwork", "WidePendigitsNetwork"]
 
 
 class PendigitsNetwork(Network):
-    """Convolutions of 32 and 64 filters (3x3, padded), pooling, 128 hidden units, one output per class.
+    """Convolutions of 32 and 64 filters (3x3, padded), the second pooled; 128 hidden units; 10 outputs.
 
-    The layer counts are the paper's; the widths are ours. Images are 1x4x4.
+    The layer counts are those of the paper; the widths are ours. Inputs are 1x4x4.
     """
 
     input_shape = (1, 4, 4)
@@ -33,7 +33,7 @@ class PendigitsNetwork(Network):
         xavier_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return one logit per class."""
+        """Return the logits."""
         features = relu(self.conv1(images))
         features = relu(max_pool2d(self.conv2(features), 2))
         output: Tensor = self.output(relu(self.hidden(features.flatten(1))))
@@ -41,6 +41,6 @@ class PendigitsNetwork(Network):
 
 
 class WidePendigitsNetwork(PendigitsNetwork):
-    """The same with twice the units in every layer: for what starting wider than needed gives."""
+    """`PendigitsNetwork` with twice the units in every layer, for the ablation of the width."""
 
     widths = (64, 128, 256)

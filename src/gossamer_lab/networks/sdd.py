@@ -1,4 +1,4 @@
-"""The network for SDD: two convolutions along the features, three fully connected layers."""
+"""Network for SDD: two 1-d convolutions over the features, three fully connected layers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["SddNetwork"]
 
 
 class SddNetwork(Network):
-    """Convolutions of 16 and 32 filters (5, padded), each pooled, 128 and 64 hidden units, one output per class.
+    """1-d convolutions of 16 and 32 filters (5, padded), each pooled; 128 and 64 hidden units; 11 outputs.
 
-    The layer counts are the paper's; the widths are ours. A sample is 1x48: its features in a row, as one channel.
+    The layer counts are those of the paper; the widths are ours. Inputs are 1x48: one channel of 48 features.
     """
 
     input_shape = (1, 48)
@@ -30,7 +30,7 @@ class SddNetwork(Network):
         xavier_(self, generator)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Return one logit per class."""
+        """Return the logits."""
         features = max_pool1d(relu(self.conv1(samples)), 2)
         features = max_pool1d(relu(self.conv2(features)), 2)
         hidden = relu(self.hidden1(features.flatten(1)))

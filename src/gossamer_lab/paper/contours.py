@@ -1,4 +1,4 @@
-"""The contour plots of the penalties in two dimensions, from values of our own `gossamer.penalties`."""
+"""Contour plots of the penalties in two dimensions, from the values of `gossamer.penalties`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from matplotlib.lines import Line2D
 
 from gossamer.files import write_atomically
 from gossamer.penalties import L0, L1, MCP, SCAD, CappedL1, L1MinusL2, Log, Lp, Penalty, TransformedL1
-from gossamer_lab.paper.style import add_caption, new_figure, save
+from gossamer_lab.paper.experiments import Experiment, Request, missing_results
+from gossamer_lab.paper.runner import OUTCOMES
+from gossamer_lab.reporting.style import add_caption, new_figure, save
 
-__all__ = ["contours_figures", "write_contours"]
+__all__ = ["EXPERIMENT", "contours_figure", "shapes_figure", "write_contours"]
 
-# The parameters of the paper; its lambda is our knee, and its a of SCAD our gamma.
+_FILE = "contours/contours.json"
+
+# The parameters of the paper; its lambda is our `knee`, and its a of SCAD our `gamma`.
 _NINE: dict[str, Penalty] = {
     "l0": L0(),
     "l1": L1(),
@@ -34,24 +38,24 @@ _NINE: dict[str, Penalty] = {
 }
 _THREE: dict[str, Penalty] = {f"Tl1, a = {a:g}": TransformedL1(a=a) for a in (1e-2, 1.0, 1e2)}
 
-# A little beyond the unit square, so that the flat parts of SCAD (from 1.04 on) and MCP (from 0.8) are seen.
+# Beyond the unit square, so that the flat parts of SCAD (from 1.04) and MCP (from 0.8) are visible.
 _REACH = 1.2
 _POINTS = 37
 
-# As parts of the value at (1, 1). Penalties that are sums have the half in (1, 0) and (0, 1): their unit ball.
+# Fractions of the value at (1, 1). A separable penalty has half of it at (1, 0) and (0, 1): the unit ball.
 _LEVELS = tuple(tenth / 10 for tenth in range(13))
 _UNIT_BALL = 0.5
 
-# Ends in a middle grey, on which the lines are still seen.
+# The darkest shade is a middle grey, on which the lines are still visible.
 _SHADES = Normalize(0, 2 * _LEVELS[-1])
 _THICK = "#d55e00"
 
-_NOTE = " l1 − l2 is no such sum, and is zero on the axes. lp is drawn without the outer power 1/p."
+_NOTE = " l1 − l2 is not separable, and is zero on the axes. lp is drawn without the outer power 1/p."
 
 
 def write_contours(path: Path) -> None:
-    """Evaluate the penalties on a grid of the quadrant x, y >= 0: they are even, so the other three are the same."""
-    # Squares of an even grid: l0 and its neighbours change within a thousandth of the axes.
+    """Evaluate the penalties on a grid of the quadrant x, y >= 0; they are even."""
+    # Quadratically spaced: l0 and similar penalties change within a thousandth of the axes.
     points = [round(_REACH * (number / (_POINTS - 1)) ** 2, 6) for number in range(_POINTS)]
     content = {
         "points": points,
@@ -68,21 +72,30 @@ def write_contours(path: Path) -> None:
     write_atomically(path, (json.dumps(content, separators=(",", ":")) + "\n").encode())
 
 
-def contours_figures(path: Path, folder: Path) -> list[Path]:
-    """Draw `contours.png`, the nine penalties, and `contours_of_a.png`, Tl1 for three values of a, into a folder."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    nine, three = folder / "contours.png", folder / "contours_of_a.png"
-    _draw(content, tuple(_NINE), 3, "Nine penalties in two dimensions", _NOTE, nine)
-    _draw(content, tuple(_THREE), 1, "Transformed l1, from l0 (small a) to l1 (large a)", "", three)
-    return [nine, three]
+def _read(request: Request) -> dict[str, Any]:
+    file = request.workspace.results / _FILE
+    if not file.exists():
+        raise missing_results([file])
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
+def contours_figure(content: dict[str, Any], path: Path) -> Path:
+    """Draw the nine penalties from the content of a file of `write_contours`."""
+    return _draw(content, tuple(_NINE), 3, "Nine penalties in two dimensions", _NOTE, path)
+
+
+def shapes_figure(content: dict[str, Any], path: Path) -> Path:
+    """Draw transformed l1 for three values of a from the content of a file of `write_contours`."""
+    return _draw(content, tuple(_THREE), 1, "Transformed l1, from l0 (small a) to l1 (large a)", "", path)
 
 
 def _value(penalty: Penalty, x: float, y: float) -> float:
-    # Five digits are finer than any line is drawn, and keep the file small.
+    # Five digits are finer than the lines of the figure, and keep the file small.
     return float(f"{penalty.value(torch.tensor([x, y], dtype=torch.float64)).item():.5g}")
 
 
-def _draw(content: dict[str, Any], labels: Sequence[str], rows: int, title: str, note: str, path: Path) -> None:
+def _draw(content: dict[str, Any], labels: Sequence[str], rows: int, title: str, note: str, path: Path) -> Path:
     penalties = {penalty["label"]: penalty for penalty in content["penalties"]}
     with new_figure(9.6, 2.9 * rows + 1.3) as figure:
         panels = figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False)
@@ -95,7 +108,7 @@ def _draw(content: dict[str, Any], labels: Sequence[str], rows: int, title: str,
         figure.legend(
             handles=[
                 Line2D([], [], color=_THICK, linewidth=2.2, label="half of the value at (1, 1)"),
-                Line2D([], [], color="black", linewidth=0.6, label="the other tenths"),
+                Line2D([], [], color="black", linewidth=0.6, label="other multiples of a tenth"),
             ],
             loc="outside upper right",
             ncols=2,
@@ -103,10 +116,10 @@ def _draw(content: dict[str, Any], labels: Sequence[str], rows: int, title: str,
         )
         add_caption(
             figure,
-            "Lines of equal value of our penalties. For a sum over the weights the thick line is the "
-            "edge of its unit ball, through (1, 0) and (0, 1): a diamond for l1, the axes for l0." + note,
+            "Level sets of the penalties. For a separable penalty the thick line is the boundary of its unit ball, "
+            "through (1, 0) and (0, 1): a diamond for l1, the axes for l0." + note,
         )
-        save(figure, path)
+        return save(figure, path)
 
 
 def _draw_panel(axes: Axes, points: Sequence[float], penalty: dict[str, Any]) -> QuadContourSet:
@@ -121,3 +134,14 @@ def _draw_panel(axes: Axes, points: Sequence[float], penalty: dict[str, Any]) ->
     axes.contour(grid, grid, values, [_UNIT_BALL], colors=_THICK, linewidths=2.2)
     axes.set(aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1), xlabel="first weight", ylabel="second weight")
     return filled
+
+
+EXPERIMENT = Experiment(
+    folder="contours",
+    datasets=(),
+    trainings=lambda request: [],
+    kind=lambda request: OUTCOMES,
+    read=_read,
+    outputs={"contours.png": contours_figure, "contours_of_a.png": shapes_figure},
+    compute=lambda request: write_contours(request.workspace.results / _FILE),
+)

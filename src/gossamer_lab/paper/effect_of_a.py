@@ -1,64 +1,83 @@
-"""What the shape a of transformed l1 does to the network on DIGITS: over the epochs, and in the end."""
+"""The effect of the shape a of transformed l1 on DIGITS."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from gossamer.errors import GossamerError
-from gossamer_lab.paper.outcomes import Outcome, plus_minus
-from gossamer_lab.paper.style import DATASET_LABELS, add_caption, new_figure, save, tidy
+from gossamer_lab.paper.experiments import Experiment, Request, write_text
+from gossamer_lab.paper.methods import ITL
+from gossamer_lab.paper.outcomes import Outcome
+from gossamer_lab.paper.plan import Training
+from gossamer_lab.paper.published import DATASET_LABELS
+from gossamer_lab.paper.recipes import OURS
+from gossamer_lab.paper.runner import OUTCOMES
+from gossamer_lab.paper.searches import search_at
+from gossamer_lab.reporting.style import SHAPES, add_caption, log_percent, new_figure, save, tidy
+from gossamer_lab.reporting.tables import Table, mean_std
 from gossamer_lab.training import EpochMetrics
 
-__all__ = ["effect_of_a_figure", "effect_of_a_markdown"]
+__all__ = ["EXPERIMENT", "effect_of_a_figure", "effect_of_a_table"]
+
+_VALUES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+_FILE = "effect-of-a/results.jsonl"
 
 
-@dataclass(frozen=True)
-class _Line:
-    """How a value of a is drawn: dashes and markers tell the lines apart without any colour."""
+def _trainings(request: Request) -> list[Training]:
+    recipe = replace(OURS, quick=request.quick)
+    return [
+        Training(_FILE, f"{a:g}", "digits", ITL, recipe, seed, searches=(search_at(a, recipe),))
+        for a in _VALUES
+        for seed in request.seeds
+    ]
 
-    colour: str
-    dashes: str | tuple[float, tuple[float, ...]]
-    marker: str
 
-
-# From small a to large; neighbours differ in lightness.
-_LINES = (
-    _Line("#000000", "-", "o"),
-    _Line("#e69f00", "--", "s"),
-    _Line("#0b3d6e", "-.", "^"),
-    _Line("#56b4e9", (0, (5, 1.5, 1, 1.5, 1, 1.5)), "D"),
-    _Line("#00664b", ":", "v"),
-    _Line("#cc79a7", (0, (8, 2)), "P"),
-)
+def effect_of_a_table(outcomes: Sequence[Outcome]) -> Table:
+    """Return the final figures for each a, mean ± standard deviation over the seeds."""
+    rows = []
+    for a, group in _by_a(outcomes).items():
+        results = [outcome.result for outcome in group]
+        rows.append(
+            [
+                f"{a:g}",
+                _strengths(group),
+                mean_std([100 * result.accuracy for result in results]),
+                mean_std([100 * result.flops_kept for result in results]),
+                mean_std([100 * result.params_kept for result in results]),
+                str(len(results)),
+            ]
+        )
+    columns = ("a", "strength", "accuracy (%)", "MACs kept (%)", "weights kept (%)", "seeds")
+    return Table(columns, rows, "Effect of a on DIGITS", align="r")
 
 
 def effect_of_a_figure(outcomes: Sequence[Outcome], path: Path) -> Path:
-    """Draw accuracy, FLOP kept and parameters kept over the epochs, for each a the mean over its seeds.
+    """Draw accuracy, kept MACs and kept weights over the epochs: for each a, the mean over its seeds.
 
     Args:
-        outcomes: Their keys are the values of a, as text.
-        path: The PNG file that is written.
+        outcomes: Outcomes whose keys are the values of a.
+        path: The PNG file to write.
     """
     groups = _by_a(outcomes)
-    if len(groups) > len(_LINES):
-        raise GossamerError(f"`effect_of_a_figure` draws up to {len(_LINES)} values of a; received {len(groups)}.")
+    if len(groups) > len(SHAPES):
+        raise GossamerError(f"`effect_of_a_figure` draws up to {len(SHAPES)} values of a; received {len(groups)}.")
     with new_figure(11.4, 4.6) as figure:
         accuracy, flops, params = figure.subplots(1, 3)
         _draw(accuracy, groups, lambda line: 100 * line.test_accuracy)
         _draw(flops, groups, lambda line: 100 * line.flops_kept)
         _draw(params, groups, lambda line: 100 * line.params_kept)
         _zoom_accuracy(accuracy, groups)
-        accuracy.set(title="Accuracy", ylabel="test images right (%)")
-        flops.set(title="FLOP kept", ylabel="multiply-adds kept (%), log scale")
-        params.set(title="Parameters kept", ylabel="weights kept (%), log scale")
+        accuracy.set(title="Accuracy", ylabel="test accuracy (%)")
+        flops.set(title="MACs kept", ylabel="MACs kept (%), log scale")
+        params.set(title="Weights kept", ylabel="weights kept (%), log scale")
         for axes in (flops, params):
-            _percent_by_decades(axes)
+            _log_scale(axes)
         dataset = outcomes[0].job.config.dataset
         figure.suptitle(
             f"Effect of a on {DATASET_LABELS.get(dataset, dataset)}",
@@ -77,35 +96,15 @@ def effect_of_a_figure(outcomes: Sequence[Outcome], path: Path) -> Path:
         strengths = ", ".join(_strengths(group) for group in groups.values())
         add_caption(
             figure,
-            f"Means over seeds, {seeds} for each a. Strengths, from the smallest a on: {strengths}. From the vertical "
-            "line on, the penalty is off and zeros are held. The first epochs lie below the edge of the left panel.",
+            f"Means over {seeds} seeds per a. Strengths, by ascending a: {strengths}. After the vertical line, the "
+            "penalty is off and zeros are held. The first epochs lie below the range of the left panel.",
         )
         return save(figure, path)
 
 
-def effect_of_a_markdown(outcomes: Sequence[Outcome]) -> str:
-    """Write a table of how the trainings ended: for each a the mean ± standard deviation over its seeds."""
-    lines = [
-        "| a | strength | accuracy (%) | FLOP kept (%) | parameters kept (%) | seeds |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for a, group in _by_a(outcomes).items():
-        results = [outcome.result for outcome in group]
-        cells = [
-            f"{a:g}",
-            _strengths(group),
-            plus_minus([100 * result.accuracy for result in results]),
-            plus_minus([100 * result.flops_kept for result in results]),
-            plus_minus([100 * result.params_kept for result in results]),
-            str(len(results)),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def _by_a(outcomes: Sequence[Outcome]) -> dict[float, list[Outcome]]:
     if not outcomes:
-        raise GossamerError("There are no trainings with different a. Train some before they are shown.")
+        raise GossamerError("There are no trainings with different a. Train some first.")
     groups: dict[float, list[Outcome]] = {}
     for outcome in outcomes:
         try:
@@ -120,18 +119,18 @@ def _strengths(outcomes: Sequence[Outcome]) -> str:
     return " and ".join(f"{strength:g}" for strength in sorted({outcome.result.strength for outcome in outcomes}))
 
 
-def _draw(axes: Axes, groups: dict[float, list[Outcome]], of: Callable[[EpochMetrics], float]) -> None:
-    for number, ((a, group), line) in enumerate(zip(groups.items(), _LINES, strict=False)):
-        # A phase may end early: the mean ends with the shortest of the trainings.
+def _draw(axes: Axes, groups: dict[float, list[Outcome]], figure_of: Callable[[EpochMetrics], float]) -> None:
+    for number, ((a, group), look) in enumerate(zip(groups.items(), SHAPES, strict=False)):
+        # A phase may end early: the mean ends with the shortest training.
         rows = list(zip(*(outcome.history for outcome in group), strict=False))
         every = max(1, len(rows) // 8)
         axes.plot(
             [row[0].epoch for row in rows],
-            [fmean(of(metrics) for metrics in row) for row in rows],
-            color=line.colour,
-            linestyle=line.dashes,
-            marker=line.marker,
-            # Markers of different lines at different epochs, so that they do not cover each other.
+            [fmean(figure_of(metrics) for metrics in row) for row in rows],
+            color=look.colour,
+            linestyle=look.line,
+            marker=look.marker,
+            # Markers of different lines at different epochs, so that they do not overlap.
             markevery=(number * every // len(groups), every),
             markersize=4,
             linewidth=1.3,
@@ -145,12 +144,12 @@ def _draw(axes: Axes, groups: dict[float, list[Outcome]], of: Callable[[EpochMet
 
 
 def _hold_start(outcome: Outcome) -> list[int]:
-    """The first epoch of the second phase, where there is one."""
+    """Return the first epoch of the second phase, if there is one."""
     return [metrics.epoch for metrics in outcome.history if metrics.phase == "hold"][:1]
 
 
 def _zoom_accuracy(axes: Axes, groups: dict[float, list[Outcome]]) -> None:
-    """Leave out the first epochs, which would press all that follows into one line at the top."""
+    """Restrict the range to the later epochs: with the first ones, all lines would merge at the top."""
     late = [
         100 * metrics.test_accuracy
         for group in groups.values()
@@ -162,10 +161,22 @@ def _zoom_accuracy(axes: Axes, groups: dict[float, list[Outcome]]) -> None:
     axes.set_ylim(lowest - margin, min(100.4, highest + margin))
 
 
-def _percent_by_decades(axes: Axes) -> None:
+def _log_scale(axes: Axes) -> None:
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(top=130)
     within_a_decade = axes.get_ylim()[0] > 10
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7) if within_a_decade else (1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+    log_percent(axes.yaxis, (1, 2, 3, 4, 5, 7) if within_a_decade else (1, 2, 5))
+
+
+EXPERIMENT = Experiment(
+    folder="effect-of-a",
+    datasets=("digits",),
+    trainings=_trainings,
+    kind=lambda request: OUTCOMES,
+    read=lambda request: request.outcomes(_FILE),
+    outputs={
+        "effect-of-a.png": effect_of_a_figure,
+        "table.md": lambda outcomes, path: write_text(path, effect_of_a_table(outcomes).markdown()),
+    },
+    tables=lambda outcomes: [effect_of_a_table(outcomes)],
+)

@@ -1,10 +1,11 @@
-"""The filters of the first convolution on MNIST: what each regularizer leaves of them."""
+"""The filters of the first convolution on MNIST under each method."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +22,67 @@ from gossamer.errors import GossamerError
 from gossamer.files import write_atomically
 from gossamer.store import load
 from gossamer_lab.networks import build
-from gossamer_lab.paper.compared import COMPARED
+from gossamer_lab.paper.comparison import compared_trainings
+from gossamer_lab.paper.experiments import Experiment, Request, missing_results
+from gossamer_lab.paper.methods import DENSE, METHODS
 from gossamer_lab.paper.outcomes import Job
+from gossamer_lab.paper.plan import Training
 from gossamer_lab.paper.published import FILTER_SPARSITY
-from gossamer_lab.paper.style import add_caption, new_figure, save
+from gossamer_lab.paper.runner import OUTCOMES, run_directory, silent, train_job
+from gossamer_lab.paper.workspace import Workspace
+from gossamer_lab.reporting.style import add_caption, new_figure, save
+from gossamer_lab.sweeps import OnProgress, run_in_processes
 from gossamer_lab.training import TrainingConfig
 
-__all__ = ["collect_filters", "filters_figure", "has_filters"]
+__all__ = ["EXPERIMENT", "FilterFiles", "collect_filters", "filters_figure"]
 
 _NETWORK = "mnist"
+_FILE = "filters/filters.json"
 _COLUMNS = 5
 
-# From dark blue to light yellow: in grey, from dark to light. White is left for zeros.
+# From dark blue to light yellow, monotone in lightness. White is used for zeros.
 _COLOURS = "cividis"
 
 
-def has_filters(jobs: Sequence[Job], path_json: Path) -> bool:
-    """Whether the file holds the filters of these trainings."""
-    if not path_json.exists():
-        return False
-    methods = json.loads(path_json.read_text(encoding="utf-8"))["methods"]
-    held = {key: TrainingConfig(**method["config"]) for key, method in methods.items()}
-    return held == {job.key: job.config for job in jobs}
+def _trainings(request: Request) -> list[Training]:
+    """The table's trainings on MNIST with the first seed, without the dense network."""
+    first = replace(request, datasets=(_NETWORK,), seeds=request.seeds[:1])
+    trainings = compared_trainings(first)
+    return [replace(training, file=_FILE) for training in trainings if training.key != DENSE.key]
 
 
-def collect_filters(weights: Mapping[Job, Path], path_json: Path) -> None:
-    """Write the first filters of trained networks, and how many of their weights are exactly zero, to one file.
+@dataclass(frozen=True)
+class FilterFiles:
+    """Files with the filters of some jobs, taken from the weights in their run directories."""
 
-    Units may have left a network while it was trained. Their filters count as zeros, and as nobody knows their
-    places any more, they are the last.
+    def missing(self, jobs: Sequence[Job], file: Path) -> list[Job]:
+        """Return the jobs that the file has no filters of."""
+        if not file.exists():
+            return list(jobs)
+        stored = json.loads(file.read_text(encoding="utf-8"))["methods"]
+        known = {Job(key, TrainingConfig.from_dict(method["config"])) for key, method in stored.items()}
+        return [job for job in jobs if job not in known]
+
+    def work(self, jobs: Sequence[Job], workspace: Workspace) -> int:
+        """Return the number of epochs of the jobs without a finished run."""
+        return OUTCOMES.work(jobs, workspace)
+
+    def make(self, jobs: Sequence[Job], file: Path, workspace: Workspace, on_progress: OnProgress = silent) -> None:
+        """Train the jobs without a finished run and write the filters of all jobs."""
+        untrained = [job for job in jobs if not run_directory(job.config, workspace).result.exists()]
+        if untrained:
+            list(run_in_processes(partial(train_job, workspace), untrained, workspace.workers, on_progress))
+        collect_filters({job: run_directory(job.config, workspace).weights for job in jobs}, file)
+
+
+def collect_filters(weights: Mapping[Job, Path], file: Path) -> None:
+    """Write the first filters of trained networks, and the fraction of exact zeros, to one file.
+
+    Filters that were removed during training count as zeros. Their positions are unknown, so they come last.
 
     Args:
-        weights: For each training, the `weights.safetensors` of its run.
-        path_json: The file that is written.
+        weights: The `weights.safetensors` of each job.
+        file: The file to write.
     """
     full = _first_filters(build(_NETWORK))
     methods = {}
@@ -61,16 +90,28 @@ def collect_filters(weights: Mapping[Job, Path], path_json: Path) -> None:
         filters = _first_filters(load(path, build(_NETWORK)))
         methods[job.key] = {"config": asdict(job.config), **_describe(filters, full)}
     content = {"network": _NETWORK, "filters": full.shape[0], "shape": list(full.shape[2:]), "methods": methods}
-    path_json.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path_json, (json.dumps(content) + "\n").encode())
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, (json.dumps(content) + "\n").encode())
 
 
-def filters_figure(path_json: Path, path_png: Path) -> Path:
-    """Draw the filters of each method from the file, all on one scale, with zeros and removed filters marked."""
-    content: dict[str, Any] = json.loads(path_json.read_text(encoding="utf-8"))
+def _read(request: Request) -> dict[str, Any]:
+    file = request.workspace.results / _FILE
+    if not file.exists():
+        raise missing_results([file])
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
+def filters_figure(content: dict[str, Any], path: Path) -> Path:
+    """Draw the filters of each method on one scale, with zeros and removed filters marked.
+
+    Args:
+        content: The content of a file of `collect_filters`.
+        path: The PNG file to write.
+    """
     methods: dict[str, Any] = content["methods"]
     if not methods:
-        raise GossamerError(f"{path_json} holds no filters. Collect those of at least one network.")
+        raise GossamerError("There are no filters to draw. Collect those of at least one network.")
     largest = max((abs(x) for method in methods.values() for x in np.ravel(method["filters"])), default=0.0) or 1.0
     rows = -(-len(methods) // 2)
     with new_figure(9.6, 3.55 * rows + 1.1) as figure:
@@ -94,10 +135,10 @@ def filters_figure(path_json: Path, path_png: Path) -> Path:
         height, width = content["shape"]
         add_caption(
             figure,
-            f"{content['filters']} filters of {height}×{width} weights for each regularizer, one network each, on one "
-            "scale. Filters that were removed come last and count among the zeros.",
+            f"{content['filters']} filters of {height}×{width} weights per method, one network each, on one scale. "
+            "Removed filters come last and count as zeros.",
         )
-        return save(figure, path_png)
+        return save(figure, path)
 
 
 def _first_filters(model: nn.Module) -> Tensor:
@@ -106,16 +147,16 @@ def _first_filters(model: nn.Module) -> Tensor:
 
 
 def _describe(filters: Tensor, full: Tensor) -> dict[str, Any]:
-    left = [row for row in filters[:, 0] if bool((row != 0).any())]
+    live = [row for row in filters[:, 0] if bool((row != 0).any())]
     return {
         "sparsity": 1 - int((filters != 0).sum()) / full.numel(),
-        # Six digits never turn a weight that is not zero into one that is.
-        "filters": [[[float(f"{x:.6g}") for x in line] for line in row.tolist()] for row in left],
+        # Six significant digits never round a non-zero weight to zero.
+        "filters": [[[float(f"{x:.6g}") for x in line] for line in row.tolist()] for row in live],
     }
 
 
 def _title(key: str, sparsity: float) -> str:
-    label = COMPARED[key].label if key in COMPARED else key
+    label = METHODS[key].label if key in METHODS else key
     published = f" (paper: {100 * FILTER_SPARSITY[key]:.2f} %)" if key in FILTER_SPARSITY else ""
     return f"{label}: {100 * sparsity:.2f} % zero{published}"
 
@@ -123,7 +164,7 @@ def _title(key: str, sparsity: float) -> str:
 def _draw_panel(axes: Axes, content: dict[str, Any], filters: list[Any], largest: float) -> AxesImage:
     height, width = content["shape"]
     rows = -(-content["filters"] // _COLUMNS)
-    # One pixel between filters; what is not a number is left white.
+    # One pixel between filters; NaN is drawn white.
     shape = (rows * (height + 1) - 1, _COLUMNS * (width + 1) - 1)
     picture: NDArray[np.float64] = np.full(shape, np.nan)
     zeros: list[tuple[int, int]] = []
@@ -154,7 +195,17 @@ def _cross(top: int, left: int, height: int, width: int) -> list[list[tuple[floa
 
 
 def _strokes(pixels: list[tuple[int, int]]) -> Iterator[list[tuple[float, float]]]:
-    """Yield two strokes for each pixel, so that together they hatch it. Hatches of patches are too coarse for it."""
+    """Yield two strokes per pixel that hatch it; matplotlib's hatches are too coarse."""
     for y, x in pixels:
         yield [(x - 0.5, y + 0.0), (x + 0.0, y - 0.5)]
         yield [(x + 0.0, y + 0.5), (x + 0.5, y + 0.0)]
+
+
+EXPERIMENT = Experiment(
+    folder="filters",
+    datasets=(_NETWORK,),
+    trainings=_trainings,
+    kind=lambda request: FilterFiles(),
+    read=_read,
+    outputs={"filters.png": filters_figure},
+)

@@ -1,4 +1,4 @@
-"""What the paper and the work it is measured against report, as data. Fractions lie between 0 and 1."""
+"""Published results, as fractions: of the paper, and of stronger work on MNIST."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ __all__ = [
     "Measure",
     "Published",
     "Reference",
-    "best_published_accuracy",
 ]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One of the figures by which networks are compared.
+    """A figure by which networks are compared.
 
     Attributes:
-        key: The field that holds its mean; the field ``<key>_std`` holds its standard deviation.
-        label: In tables and figures.
-        more_is_better: Whether the best is the largest.
+        key: Field of its mean; the field `<key>_std` has its standard deviation.
+        label: Name in tables and figures.
+        more_is_better: Whether larger is better.
     """
 
     key: str
@@ -38,8 +37,8 @@ class Measure:
 
 MEASURES = (
     Measure("accuracy", "accuracy", True),
-    Measure("flops_kept", "FLOP kept", False),
-    Measure("params_kept", "parameters kept", False),
+    Measure("flops_kept", "MACs kept", False),
+    Measure("params_kept", "weights kept", False),
 )
 
 # In the order of the paper's table.
@@ -57,7 +56,7 @@ DATASET_LABELS = {
 
 @dataclass(frozen=True)
 class Published:
-    """Mean and standard deviation over the paper's three runs; it does not say which standard deviation."""
+    """Means and standard deviations over three runs. The paper does not state which standard deviation."""
 
     accuracy: float
     accuracy_std: float
@@ -67,7 +66,7 @@ class Published:
     params_kept_std: float
 
 
-# Table "Performance of different methods on various datasets", by data set and method; without SGL on SDD, as there.
+# Table "Performance of different methods on various datasets", by data set and method. It has no SGL on SDD.
 PUBLISHED: dict[tuple[str, str], Published] = {
     ("mnist", "l1"): Published(0.9749, 0.0018, 0.6859, 0.0215, 0.2851, 0.0252),
     ("mnist", "sgl"): Published(0.9882, 0.0007, 0.8134, 0.0134, 0.4982, 0.0361),
@@ -90,10 +89,9 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ("cifar-10", "itl"): Published(0.7797, 0.0052, 0.2928, 0.0121, 0.2655, 0.0076),
 }
 
-# The last rows of the same table, by method and measure. They follow from the table only when SGL, which has no figures
-# on SDD, stands there third in accuracy (before l1) and fourth in FLOP and parameters. Fourth in all three would give
-# l1 2.8 and SGL 2.6 in accuracy, and the ten others as they are; three ranks on SDD, and SGL's mean over the other
-# four, only eight of the twelve.
+# The average ranks of the same table, by method and measure. They follow from the table only if SGL, which has no
+# figures on SDD, ranks there third in accuracy (before l1) and fourth in both sizes. Fourth in all three would change
+# two of the twelve, to 2.8 for l1 and 2.6 for SGL in accuracy; leaving SGL out on SDD would change four.
 AVERAGE_RANKS: dict[str, dict[str, float]] = {
     "l1": {"accuracy": 3.0, "flops_kept": 3.0, "params_kept": 2.4},
     "sgl": {"accuracy": 2.4, "flops_kept": 3.2, "params_kept": 3.4},
@@ -104,39 +102,39 @@ AVERAGE_RANKS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True)
 class Interpretation:
-    """What a regularizer removes from the last layers on DIGITS.
+    """Sparsity of the last layers on DIGITS under a regularizer.
 
     Attributes:
-        neurons_removed: Of 128.
-        sparsity: Part of the connections that is zero.
+        neurons_removed: Number of removed hidden neurons, of 128.
+        sparsity: Fraction of the connections that are zero.
     """
 
     neurons_removed: int
     sparsity: float
 
 
-# Table "Sparsity-promoting performance of each regularizer", by the regularizer's name in a configuration.
+# Table "Sparsity-promoting performance of each regularizer", by regularizer.
 INTERPRETATION: dict[str, Interpretation] = {
     "group-lasso": Interpretation(64, 0.5160),
     "transformed-l1": Interpretation(0, 0.6125),
     "integrated-tl1": Interpretation(12, 0.7688),
 }
 
-# Zeros in the filters of the first convolution on MNIST, by method.
+# Fraction of zeros in the filters of the first convolution on MNIST, by method.
 FILTER_SPARSITY: dict[str, float] = {"l1": 0.0, "sgl": 0.0, "cges": 0.0112, "itl": 0.4450}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A result on MNIST that is stronger than the paper's own.
+    """A published result on MNIST that is stronger than the paper's.
 
     Attributes:
         network: Name of the network.
         method: Name of the method.
-        units: Kept units, layer by layer; none where single weights are removed.
-        error: On the test images.
-        params_kept: Weights that are left, as a fraction.
-        flops_kept: Multiply-adds that are left, as a fraction, where it is known.
+        units: Kept units per layer; empty for unstructured sparsity.
+        error: Test error.
+        params_kept: Fraction of the weights kept.
+        flops_kept: Fraction of the MACs kept; None if not published.
     """
 
     network: str
@@ -154,8 +152,3 @@ REFERENCES = (
     Reference("LeNet-5-Caffe", "Sparse VD", (), 0.0075, 0.0036, None),
     Reference("LeNet-300-100", "Sparse VD", (), 0.0192, 0.015, None),
 )
-
-
-def best_published_accuracy(dataset: str) -> float:
-    """Return the highest of the methods' mean accuracies in the paper's table."""
-    return max(published.accuracy for (name, _), published in PUBLISHED.items() if name == dataset)

@@ -1,4 +1,4 @@
-"""How the networks of the paper are trained: our recipe, one for all methods, and the paper's plain one."""
+"""Training recipes: ours, the same for all methods, and the plain algorithm of the paper."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer_lab.paper.compared import Compared
-from gossamer_lab.training import SETTINGS, TrainingConfig, method
+from gossamer_lab.paper.methods import Method
+from gossamer_lab.training import SETTINGS, TrainingConfig, regularizer_spec
 
 __all__ = ["OURS", "PLAIN", "Recipe"]
 
-# A training of the small version of an experiment, which shows that all works and nothing more.
+# Smoke test of an experiment.
 _QUICK = {"images": 256, "epochs": 4, "batch_size": 32}
 
 
@@ -20,9 +20,9 @@ class Recipe:
     """Everything about a training but the data set and the penalty.
 
     Attributes:
-        name: In result files and on the command line.
-        changes: What differs from the settings of the data set, as pairs, so that a recipe can be a key.
-        quick: A few epochs on a few images only.
+        name: Name in the names of studies.
+        changes: Changes to the settings of the data set, as pairs, so that a recipe is hashable.
+        quick: Whether to train for a few epochs on a few images only.
     """
 
     name: str
@@ -30,19 +30,27 @@ class Recipe:
     quick: bool = False
 
     def configuration(
-        self, dataset: str, compared: Compared, parameters: Mapping[str, float], seed: int = 0, **others: Any
+        self, dataset: str, method: Method, parameters: Mapping[str, float], seed: int = 0, **changes: Any
     ) -> TrainingConfig:
-        """The training of a data set's network with a penalty of these parameters, and ``others`` changed."""
-        known = method(compared.regularizer)
+        """Return the configuration of one training.
+
+        Args:
+            dataset: Name of the data set.
+            method: The method, which determines the regularizer.
+            parameters: Strength and shape of the penalty.
+            seed: Seed of the training.
+            **changes: Further changes to the configuration.
+        """
+        spec = regularizer_spec(method.regularizer)
         settings: dict[str, Any] = {
             **SETTINGS[dataset],
             **dict(self.changes),
-            "strength": known.strength,
-            **known.parameters,
+            "strength": spec.strength,
+            **spec.parameters,
             **parameters,
             "seed": seed,
-            "regularizer": compared.regularizer,
-            **others,
+            "regularizer": method.regularizer,
+            **changes,
             **(_QUICK if self.quick else {}),
         }
         return TrainingConfig(dataset=dataset, **settings)
@@ -50,9 +58,8 @@ class Recipe:
 
 OURS = Recipe("ours")
 
-# Algorithm 1 as it is printed: plain SGD, one strength for all layers from the first step to the last, nothing removed
-# on the way. Without momentum steps are ten times shorter or more, so the learning rate is higher; it still falls along
-# the cosine.
+# Algorithm 1 as printed: SGD without momentum, one strength for all layers and steps, no removal of dead units. The
+# learning rate is higher, because without momentum the effective step is at least ten times shorter.
 PLAIN = Recipe(
     "plain",
     (
@@ -61,7 +68,7 @@ PLAIN = Recipe(
         ("warm_up_fraction", 0.0),
         ("hold_fraction", 0.0),
         ("cost_exponent", 0.0),
-        ("vary", False),
+        ("augment", False),
         ("compact_every", None),
     ),
 )

@@ -1,107 +1,132 @@
-"""Trains what an experiment lacks, in several processes, and keeps what is done after every training."""
+"""Training of jobs in parallel processes, each outcome stored as it finishes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Protocol
 
-from gossamer.errors import GossamerError
 from gossamer_lab.data import Dataset
-from gossamer_lab.networks import build
+from gossamer_lab.networks import parameter_shapes
 from gossamer_lab.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
-from gossamer_lab.sweeps import Tell, in_processes
-from gossamer_lab.training import RunDirectory, TrainingConfig, assemble, images_of, open_run, train
+from gossamer_lab.paper.workspace import Workspace
+from gossamer_lab.sweeps import OnProgress, run_in_processes
+from gossamer_lab.training import RunDirectory, TrainingConfig, assemble, load_dataset, open_run, train
+from gossamer_lab.training.config import RENAMED
 
-__all__ = ["LackingError", "Place", "fingerprint", "images_for", "lacking", "outcomes_of", "run_of", "train_job"]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an experiment reads and writes.
-
-    Attributes:
-        results: The folder of result files, one folder in it for each experiment.
-        tuning: The folder of the result files of the tuning.
-        runs: The folder of run directories: checkpoints and weights, which are not kept for good.
-        data: The folder that is searched for data first.
-        workers: How many trainings go on at once, one thread each.
-        may_train: Whether what the result files lack is made.
-    """
-
-    results: Path
-    tuning: Path
-    runs: Path
-    data: Path | None = None
-    workers: int = 2
-    may_train: bool = True
+__all__ = [
+    "OUTCOMES",
+    "OutcomeFiles",
+    "ResultKind",
+    "dataset_for",
+    "fingerprint",
+    "run_directory",
+    "silent",
+    "train_job",
+]
 
 
-class LackingError(GossamerError):
-    """The result files do not have all that is asked for, and nothing may be trained."""
+class ResultKind(Protocol):
+    """A kind of result file: which jobs it has, and how to make those it lacks."""
+
+    def missing(self, jobs: Sequence[Job], file: Path) -> list[Job]:
+        """Return the jobs that the file has no result of."""
+
+    def work(self, jobs: Sequence[Job], workspace: Workspace) -> int:
+        """Return the number of progress messages that making these jobs gives."""
+
+    def make(self, jobs: Sequence[Job], file: Path, workspace: Workspace, on_progress: OnProgress) -> object:
+        """Make the results of `jobs` that the file lacks. The file may hold results of other jobs, too."""
 
 
-def run_of(config: TrainingConfig, place: Place) -> RunDirectory:
-    """The run directory of a configuration: experiments that need the same training share it."""
-    return RunDirectory(place.runs / f"{config.dataset}-{config.regularizer}-{fingerprint(config)}")
+def silent(message: str) -> None:
+    """Ignore a progress message."""
+
+
+def run_directory(config: TrainingConfig, workspace: Workspace) -> RunDirectory:
+    """Return the run directory of a configuration, which all experiments share."""
+    return RunDirectory(workspace.runs / f"{config.dataset}-{config.regularizer}-{fingerprint(config)}")
 
 
 def fingerprint(config: TrainingConfig) -> str:
-    """A few letters that change with the configuration and with the sizes of its network.
+    """Return a short hash of a configuration and the sizes of its network.
 
-    Settings that have their defaults do not count, so that a new one leaves old results what they are.
+    Fields that have their defaults do not count, so that adding a field leaves existing fingerprints as they are.
+    Renamed fields count under their earlier names for the same reason.
     """
-    values = {field.name: getattr(config, field.name) for field in fields(config)}
-    counted = {field.name: values[field.name] for field in fields(config) if values[field.name] != field.default}
-    sizes = [tuple(parameter.shape) for parameter in build(config.network or config.dataset).parameters()]
+    counted = {
+        RENAMED.get(field.name, field.name): getattr(config, field.name)
+        for field in fields(config)
+        if getattr(config, field.name) != field.default
+    }
+    sizes = list(parameter_shapes(config.network or config.dataset))
     return hashlib.sha256(f"{json.dumps(counted, sort_keys=True)} {sizes}".encode()).hexdigest()[:12]
 
 
-def lacking(jobs: Sequence[Job], file: Path) -> list[Job]:
-    """Those of the jobs that a file of outcomes does not have."""
-    known = _known(file)
-    return [job for job in dict.fromkeys(jobs) if job not in known]
+@dataclass(frozen=True)
+class OutcomeFiles:
+    """Files of outcomes, one JSON line per job."""
+
+    def missing(self, jobs: Sequence[Job], file: Path) -> list[Job]:
+        """Return the jobs that the file has no current outcome of."""
+        known = _current(file)
+        return [job for job in dict.fromkeys(jobs) if job not in known]
+
+    def work(self, jobs: Sequence[Job], workspace: Workspace) -> int:
+        """Return the number of epochs of the jobs that no other experiment has trained yet."""
+        return sum(job.config.epochs for job in jobs if not run_directory(job.config, workspace).result.exists())
+
+    def make(
+        self, jobs: Sequence[Job], file: Path, workspace: Workspace, on_progress: OnProgress = silent
+    ) -> list[Outcome]:
+        """Train the missing jobs, rewriting the file after each; return the outcomes of all jobs."""
+        known, missing = _current(file), self.missing(jobs, file)
+        work = partial(train_job, workspace)
+        for outcome in run_in_processes(work, missing, workspace.workers, on_progress) if missing else ():
+            known[outcome.job] = outcome
+            merged = {**_current(file), **known}  # a concurrent process may have added to the file
+            write_outcomes(file, _without_superseded(merged.values(), jobs))
+        return [known[job] for job in jobs]
 
 
-def outcomes_of(jobs: Sequence[Job], file: Path, place: Place, tell: Tell = lambda text: None) -> list[Outcome]:
-    """Train the jobs that ``file`` does not have and write it anew after each; return the outcomes in order.
-
-    Raises:
-        LackingError: When it does not have them all, and nothing may be trained.
-    """
-    known, missing = _known(file), lacking(jobs, file)
-    if missing and not place.may_train:
-        raise LackingError(f"{file} lacks {len(missing)} of {len(jobs)} trainings. Make them by `--train`.")
-    for outcome in in_processes(partial(train_job, place), missing, place.workers, tell) if missing else ():
-        known[outcome.job] = outcome
-        write_outcomes(file, {**_known(file), **known}.values())  # another process may have added to it
-    return [known[job] for job in jobs]
+OUTCOMES = OutcomeFiles()
 
 
-def _known(file: Path) -> dict[Job, Outcome]:
+def _current(file: Path) -> dict[Job, Outcome]:
     return {outcome.job: outcome for outcome in read_outcomes(file) if _is_current(outcome)}
 
 
 def _is_current(outcome: Outcome) -> bool:
-    """Whether the network still has the sizes that it was trained with."""
+    """Whether the network still has the size that it was trained with."""
     config = outcome.job.config
-    weights = sum(
-        parameter.numel() for parameter in build(config.network or config.dataset).parameters() if parameter.dim() > 1
-    )
+    shapes = parameter_shapes(config.network or config.dataset)
+    weights = sum(math.prod(shape) for shape in shapes if len(shape) > 1)
     return bool(outcome.result.measurement["total"]["weights"] == weights)
 
 
-def train_job(place: Place, job: Job, tell: Tell = lambda text: None) -> Outcome:
-    """Train one job, or go on with it where it was stopped."""
-    run = open_run(run_of(job.config, place).path, job.config, resume=True)
+def _without_superseded(outcomes: Iterable[Outcome], jobs: Sequence[Job]) -> list[Outcome]:
+    """Drop outcomes of other settings than those of `jobs` under the same key, data set and seed."""
+    wanted, names = set(jobs), {_name(job) for job in jobs}
+    return [outcome for outcome in outcomes if outcome.job in wanted or _name(outcome.job) not in names]
+
+
+def _name(job: Job) -> tuple[str, str, int]:
+    return job.key, job.config.dataset, job.config.seed
+
+
+def train_job(workspace: Workspace, job: Job, on_progress: OnProgress = silent) -> Outcome:
+    """Train a job, or resume it if it was interrupted."""
+    run = open_run(run_directory(job.config, workspace).path, job.config, resume=True)
     if not run.result.exists():
-        dataset = images_for(job.config, place)
+        dataset = dataset_for(job.config, workspace)
         model, regularizer = assemble(job.config, dataset)
         for metrics in train(model, dataset, regularizer, job.config, run):
-            tell(
+            on_progress(
                 f"{job.config.dataset} {job.key} seed {job.config.seed} epoch {metrics.epoch}: "
                 f"accuracy {100 * metrics.test_accuracy:.2f} %, weights {100 * metrics.params_kept:.2f} %"
             )
@@ -109,13 +134,13 @@ def train_job(place: Place, job: Job, tell: Tell = lambda text: None) -> Outcome
     return Outcome(job, run.read_result(), tuple(run.read_metrics()))
 
 
-def images_for(config: TrainingConfig, place: Place) -> Dataset:
-    """The images of a configuration, kept for the next training of this process, which mostly needs the same."""
-    dataset = _load(config.dataset, config.validation_fraction, config.vary, config.images, place.data)
-    return dataset.slanted(config.slant)
+def dataset_for(config: TrainingConfig, workspace: Workspace) -> Dataset:
+    """Load the data set of a configuration, cached for the next job of this process."""
+    dataset = _load(config.dataset, config.validation_fraction, config.augment, config.images, workspace.data)
+    return dataset.with_affine(config.affine)
 
 
 @lru_cache(maxsize=2)
-def _load(dataset: str, validation: float, vary: bool, images: int | None, folder: Path | None) -> Dataset:
-    config = TrainingConfig(dataset=dataset, validation_fraction=validation, vary=vary, images=images)
-    return images_of(config, folder)
+def _load(dataset: str, validation: float, augment: bool, images: int | None, folder: Path | None) -> Dataset:
+    config = TrainingConfig(dataset=dataset, validation_fraction=validation, augment=augment, images=images)
+    return load_dataset(config, folder)

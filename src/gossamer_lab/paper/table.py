@@ -1,4 +1,4 @@
-"""The paper's table in figures: means over seeds, ranks, and ours against the published ones."""
+"""The paper's table: means over seeds, average ranks, and the comparison with the published figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from gossamer.errors import GossamerError
-from gossamer_lab.paper.compared import COMPARED, ITL, TABLE
+from gossamer_lab.paper.experiments import Request
+from gossamer_lab.paper.methods import ITL, METHODS, TABLE
 from gossamer_lab.paper.outcomes import Outcome
 from gossamer_lab.paper.published import (
     DATASETS,
@@ -17,7 +18,6 @@ from gossamer_lab.paper.published import (
     PUBLISHED,
     Measure,
     Published,
-    best_published_accuracy,
 )
 
 __all__ = [
@@ -26,26 +26,28 @@ __all__ = [
     "FloorLine",
     "Row",
     "average_ranks",
+    "best_published_accuracy",
     "by_dataset",
     "by_method",
     "complete_groups",
     "floor_check",
     "mean_of",
+    "read_rows",
     "rows",
     "to_json",
 ]
 
-# The methods that compete with each other.
-RANKED = tuple(compared.key for compared in TABLE)
+# The ranked methods, without the dense reference.
+RANKED = tuple(method.key for method in TABLE)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one data set: means over its seeds, and the setting that all of them share.
+    """One method on one data set: means over the seeds, and their common setting.
 
-    Standard deviations are those of a sample (divided by n - 1), and 0 for one seed. ``small_flops`` and
-    ``small_params`` are those of the network without its dead units, zeros among them included; its file has
-    ``small_bytes``, and leaves them out.
+    Standard deviations are sample standard deviations (divided by n - 1), and 0 for one seed. `small_flops` and
+    `small_params` are the fractions of the shrunk network, zeros included. `small_bytes` is the size of its file, which
+    stores no zeros.
     """
 
     dataset: str
@@ -68,7 +70,7 @@ class Row:
 
 @dataclass(frozen=True)
 class FloorLine:
-    """Integrated Tl1 on one data set, against the best published accuracy of all and its own published sizes."""
+    """Integrated Tl1 on one data set against the best published accuracy and its published sizes."""
 
     dataset: str
     accuracy: float
@@ -80,28 +82,28 @@ class FloorLine:
 
     @property
     def accuracy_holds(self) -> bool:
-        """Whether ours is at least the best of the paper's four methods."""
+        """Whether the accuracy is at least the best of the paper's four methods."""
         return self.accuracy >= self.accuracy_floor
 
     @property
     def flops_hold(self) -> bool:
-        """Whether ours are at most those of the paper's integrated Tl1."""
+        """Whether the MACs are at most those of the paper's integrated Tl1."""
         return self.flops_kept <= self.flops_ceiling
 
     @property
     def params_hold(self) -> bool:
-        """Whether ours are at most those of the paper's integrated Tl1."""
+        """Whether the weights are at most those of the paper's integrated Tl1."""
         return self.params_kept <= self.params_ceiling
 
 
 @dataclass(frozen=True)
 class Floor:
-    """All data sets that the paper has, too.
+    """The comparison with the paper on all common data sets.
 
     Attributes:
-        lines: One for each.
-        flops_ratio: Geometric mean over them of ours / published.
-        params_ratio: The same for the parameters.
+        lines: One line per data set.
+        flops_ratio: Geometric mean of our MACs over the published ones.
+        params_ratio: Geometric mean of our weights over the published ones.
     """
 
     lines: tuple[FloorLine, ...]
@@ -109,16 +111,21 @@ class Floor:
     params_ratio: float
 
 
+def read_rows(request: Request, folder: str, datasets: Sequence[str]) -> list[Row]:
+    """Read the rows of the requested data sets from the result files in a subfolder."""
+    return rows(request.outcomes(*(f"{folder}/{dataset}.jsonl" for dataset in request.select(datasets))))
+
+
 def by_method(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], list[Outcome]]:
-    """Gather the seeds of each data set and method, both in the paper's order; they may differ in nothing else."""
+    """Group outcomes by data set and method, in the paper's order. Outcomes of a group may differ in the seed only."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         config = outcome.job.config
-        place = (config.dataset, outcome.job.key)
-        _check(outcome, groups.setdefault(place, []))
-        groups[place].append(outcome)
-    ordered = sorted(groups, key=lambda place: (_dataset_order(place[0]), list(COMPARED).index(place[1])))
-    return {place: sorted(groups[place], key=lambda outcome: outcome.job.config.seed) for place in ordered}
+        group = (config.dataset, outcome.job.key)
+        _check(outcome, groups.setdefault(group, []))
+        groups[group].append(outcome)
+    ordered = sorted(groups, key=lambda group: (_dataset_order(group[0]), list(METHODS).index(group[1])))
+    return {group: sorted(groups[group], key=lambda outcome: outcome.job.config.seed) for group in ordered}
 
 
 def _dataset_order(dataset: str) -> tuple[int, str]:
@@ -127,28 +134,28 @@ def _dataset_order(dataset: str) -> tuple[int, str]:
 
 def _check(outcome: Outcome, before: Sequence[Outcome]) -> None:
     key, config = outcome.job.key, outcome.job.config
-    if key not in COMPARED:
-        raise GossamerError(f"The table compares {', '.join(COMPARED)}; received an outcome of {key!r}.")
+    if key not in METHODS:
+        raise GossamerError(f"The table compares {', '.join(METHODS)}; received an outcome of {key!r}.")
     where = f"{config.dataset}, {key}, seed {config.seed}"
     if config.validation_fraction:
         raise GossamerError(
             f"{where} was measured on validation images (`validation_fraction` {config.validation_fraction}); "
-            "the table takes trainings on all training images."
+            "the table needs trainings on all training images."
         )
     for other in before:
         if other.job.config.seed == config.seed:
-            raise GossamerError(f"{where} is there twice. Leave one of the two outcomes out.")
+            raise GossamerError(f"{where} occurs twice. Remove one of the two outcomes.")
     if before:
         differences = config.differences(replace(before[0].job.config, seed=config.seed))
         if differences:
             raise GossamerError(
                 f"{where} has another setting than seed {before[0].job.config.seed}: {', '.join(differences)}. "
-                "A row of the table is one setting; leave the outcomes of the other out."
+                "A row of the table is one setting; remove the outcomes of the other."
             )
 
 
 def rows(outcomes: Sequence[Outcome]) -> list[Row]:
-    """Make one row of each data set and method, both in the paper's order, references last."""
+    """Return one row per data set and method, in the paper's order."""
     return [_row(dataset, method, seeds) for (dataset, method), seeds in by_method(outcomes).items()]
 
 
@@ -175,9 +182,9 @@ def _row(dataset: str, method: str, outcomes: Sequence[Outcome]) -> Row:
 
 
 def average_ranks(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Mean rank of each of the paper's four methods in each measure, 1 the best, equal ones sharing their mean rank.
+    """Return the mean rank of each method in each measure; 1 is the best, and ties share their mean rank.
 
-    Over the data sets in which all four are present; empty when there is none.
+    The mean is over the data sets with all four methods; empty if there is none.
     """
     complete = complete_groups(rows)
     if not complete:
@@ -190,7 +197,7 @@ def average_ranks(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 
 def complete_groups(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Rows of the four methods by data set, where all four are there."""
+    """Return the rows of the four methods by data set, for the data sets that have all four."""
     groups = {dataset: {row.method: row for row in group} for dataset, group in by_dataset(rows)}
     return {
         dataset: {method: group[method] for method in RANKED}
@@ -200,7 +207,7 @@ def complete_groups(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
 
 
 def by_dataset(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """The rows of each data set, in the paper's order."""
+    """Yield the rows of each data set, in the paper's order."""
     for dataset in sorted({row.dataset for row in rows}, key=_dataset_order):
         yield dataset, [row for row in rows if row.dataset == dataset]
 
@@ -209,7 +216,7 @@ def _ranks(group: Mapping[str, Row], measure: Measure) -> dict[str, float]:
     sign = -1 if measure.more_is_better else 1
     badness = {method: sign * mean_of(row, measure) for method, row in group.items()}
     values = list(badness.values())
-    # Equal ones take the places from 1 + better to better + equal: their mean is this.
+    # Ties take the ranks from 1 + better to better + ties; this is their mean.
     return {
         method: sum(other < value for other in values) + (values.count(value) + 1) / 2
         for method, value in badness.items()
@@ -217,12 +224,12 @@ def _ranks(group: Mapping[str, Row], measure: Measure) -> dict[str, float]:
 
 
 def mean_of(figures: Row | Published, measure: Measure) -> float:
-    """The mean of one of the figures."""
+    """Return the mean of a measure."""
     return float(getattr(figures, measure.key))
 
 
 def floor_check(rows: Sequence[Row]) -> Floor | None:
-    """Compare integrated Tl1 with what the paper reports, on the data sets that both have; none when there is none."""
+    """Compare integrated Tl1 with the paper on the common data sets; None if there is none."""
     lines = []
     for row in rows:
         published = PUBLISHED.get((row.dataset, ITL.key))
@@ -247,8 +254,13 @@ def floor_check(rows: Sequence[Row]) -> Floor | None:
     )
 
 
+def best_published_accuracy(dataset: str) -> float:
+    """Return the highest mean accuracy of the methods in the paper's table."""
+    return max(published.accuracy for (name, _), published in PUBLISHED.items() if name == dataset)
+
+
 def to_json(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return ``{"rows": [...]}`` with the rows of the paper's four methods, without their settings."""
+    """Return `{"rows": [...]}` with the rows of the four methods, without their settings."""
     settings = {"strength", "a", "s", "cost_exponent"}
     names = [field.name for field in fields(Row) if field.name not in settings]
     return {"rows": [{name: getattr(row, name) for name in names} for row in rows if row.method in RANKED]}

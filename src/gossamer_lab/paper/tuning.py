@@ -1,6 +1,6 @@
-"""How the strength of each penalty, and its shape, are chosen: by a search on a part of the training images.
+"""Tuning: strength and shape of a penalty are chosen by a search on validation images.
 
-A rule values every trial; where it compares with the network without a penalty, that is trained first.
+A criterion values every trial. Where it compares with the dense network, that is trained first.
 """
 
 from __future__ import annotations
@@ -11,54 +11,55 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gossamer.errors import GossamerError
-from gossamer_lab.paper.compared import DENSE, Compared
+from gossamer_lab.paper.criteria import MostAccurateWithinSize, SmallestWithinDrop
+from gossamer_lab.paper.methods import DENSE, Method
 from gossamer_lab.paper.outcomes import Job
 from gossamer_lab.paper.recipes import Recipe
-from gossamer_lab.paper.rules import MostAccurate, Smallest
-from gossamer_lab.paper.runner import LackingError, Place, fingerprint, outcomes_of, train_job
-from gossamer_lab.sweeps import NoValueError, Study, Tell, Trial, read_trials, run_studies, write_trials
+from gossamer_lab.paper.runner import OUTCOMES, fingerprint, train_job
+from gossamer_lab.paper.workspace import Workspace
+from gossamer_lab.sweeps import NoValueError, OnProgress, Study, Trial, read_trials, run_studies, write_trials
 from gossamer_lab.training import DivergedError, TrainingConfig
 
-__all__ = ["Search", "Shape", "choose", "trials_left", "tune"]
+__all__ = ["Search", "Shape", "best_parameters", "finished_trials", "tune"]
 
-# Parameters besides the strength, as pairs, so that a search can be a key.
+# Parameters besides the strength, as pairs, so that a search is hashable.
 Shape = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
 class Search:
-    """The search for the strength of one method, in one shape, on one data set.
+    """The search for the strength of one method, with one shape, on one data set.
 
     Attributes:
-        dataset: Its name.
-        compared: The method.
-        recipe: The training.
-        ladder: The strengths, ascending.
-        trials: The most that are tried.
-        rule: Which of them is taken.
-        validation: Part of the training images that they are tried on.
+        dataset: Name of the data set.
+        method: The method.
+        recipe: The training recipe.
+        strengths: The grid, ascending.
+        trials: Maximum number of trials.
+        criterion: Values the trials.
+        validation: Fraction of the training images used for validation.
         shape: Parameters besides the strength.
     """
 
     dataset: str
-    compared: Compared
+    method: Method
     recipe: Recipe
-    ladder: tuple[float, ...]
+    strengths: tuple[float, ...]
     trials: int
-    rule: Smallest | MostAccurate
+    criterion: SmallestWithinDrop | MostAccurateWithinSize
     validation: float
     shape: Shape = ()
 
     @property
     def study(self) -> Study:
-        """The search as a study. Its name changes with everything that its trials depend on."""
-        # What is asked for stands by its values alone, as it did when there was one rule: kept trials keep their study.
-        asked = " ".join(str(getattr(self.rule, field.name)) for field in fields(self.rule))
-        depends_on = f"{fingerprint(self.configuration({}))} {asked} {self.ladder} {self.trials}"
-        mark = hashlib.sha256(depends_on.encode()).hexdigest()[:8]
+        """The search as a study. Its name contains a hash of everything its trials depend on."""
+        # The criterion enters by its values only: committed trials are stored under these names.
+        target = " ".join(str(getattr(self.criterion, field.name)) for field in fields(self.criterion))
+        content = f"{fingerprint(self.configuration({}))} {target} {self.strengths} {self.trials}"
+        digest = hashlib.sha256(content.encode()).hexdigest()[:8]
         shape = "".join(f"-{name}-{value:g}" for name, value in self.shape)
-        name = f"{self.recipe.name}-{self.dataset}-{self.compared.key}{shape}-{mark}"
-        return self.rule.study(name, self.ladder, self.trials)
+        name = f"{self.recipe.name}-{self.dataset}-{self.method.key}{shape}-{digest}"
+        return self.criterion.study(name, self.strengths, self.trials)
 
     @property
     def dense(self) -> Job:
@@ -67,24 +68,30 @@ class Search:
         return Job(DENSE.key, config)
 
     def configuration(self, parameters: Mapping[str, float]) -> TrainingConfig:
-        """The training of one trial."""
+        """Return the configuration of a trial."""
         return self.recipe.configuration(
-            self.dataset, self.compared, {**dict(self.shape), **parameters}, validation_fraction=self.validation
+            self.dataset, self.method, {**dict(self.shape), **parameters}, validation_fraction=self.validation
         )
 
 
 @dataclass(frozen=True)
 class _Objective:
-    """What a trial does: trains, and has the rule value the network. ``dense`` is the accuracy without a penalty."""
+    """Trains a network and values it.
+
+    Attributes:
+        search: The search.
+        dense: Accuracy without a penalty; None if the criterion does not need it.
+        workspace: The folders.
+    """
 
     search: Search
     dense: float | None
-    place: Place
+    workspace: Workspace
 
     def __call__(self, parameters: dict[str, float]) -> tuple[float, dict[str, float]]:
-        job = Job(self.search.compared.key, self.search.configuration(parameters))
+        job = Job(self.search.method.key, self.search.configuration(parameters))
         try:
-            result = train_job(self.place, job).result
+            result = train_job(self.workspace, job).result
         except DivergedError as error:
             raise NoValueError(str(error)) from None
         figures = {
@@ -94,69 +101,53 @@ class _Objective:
         }
         if self.dense is not None:
             figures["accuracy_dense"] = self.dense
-        return self.search.rule.value(figures), figures
+        return self.search.criterion.value(figures), figures
 
 
-def trials_left(searches: Sequence[Search], place: Place) -> int:
-    """The most trials that the searches still take."""
-    left = 0
-    for search in searches:
-        done = [trial for trial in _kept(search.dataset, place) if trial.study == search.study.name]
-        left += search.study.trials_left(done)
-    return left
+def finished_trials(searches: Sequence[Search], workspace: Workspace) -> dict[Search, list[Trial]]:
+    """Read the finished trials of searches from the tuning results."""
+    stored = {dataset: _stored(dataset, workspace) for dataset in {search.dataset for search in searches}}
+    names = {search: search.study.name for search in searches}
+    return {search: [trial for trial in stored[search.dataset] if trial.study == names[search]] for search in searches}
 
 
-def tune(searches: Sequence[Search], place: Place, tell: Tell = lambda text: None) -> dict[Search, list[Trial]]:
-    """Bring all searches to their ends; their trials are kept as they end, in one file for each data set.
-
-    Where that file has them all, nothing is trained.
-    """
-    trials: dict[Search, list[Trial]] = {}
+def tune(searches: Sequence[Search], workspace: Workspace, on_progress: OnProgress = lambda message: None) -> None:
+    """Run searches to their ends. Trials are stored as they finish, in one file per data set."""
     for dataset in dict.fromkeys(search.dataset for search in searches):
-        trials |= _tune(dataset, [search for search in searches if search.dataset == dataset], place, tell)
-    return trials
+        _tune(dataset, [search for search in searches if search.dataset == dataset], workspace, on_progress)
 
 
-def _tune(dataset: str, searches: Sequence[Search], place: Place, tell: Tell) -> dict[Search, list[Trial]]:
-    file = _file(dataset, place)
-    kept = {_point(trial): trial for trial in _kept(dataset, place)}
+def _tune(dataset: str, searches: Sequence[Search], workspace: Workspace, on_progress: OnProgress) -> None:
+    known = {_point(trial): trial for trial in _stored(dataset, workspace)}
 
-    def keep(trial: Trial) -> None:
-        kept[_point(trial)] = trial
-        others = {_point(other): other for other in _kept(dataset, place)}  # another process may have added some
-        write_trials(file, {**others, **kept}.values())
-        tell(f"{trial.study} {trial.parameters}: {trial.failure or trial.figures}")
+    def store(trial: Trial) -> None:
+        known[_point(trial)] = trial
+        others = {_point(other): other for other in _stored(dataset, workspace)}  # of concurrent processes
+        write_trials(_file(dataset, workspace), {**others, **known}.values())
+        on_progress(f"{trial.study} {trial.parameters}: {trial.failure or trial.figures}")
 
-    def trials_of(search: Search) -> list[Trial]:
-        return [trial for trial in kept.values() if trial.study == search.study.name]
-
-    lacking = [search for search in searches if search.study.next_points(trials_of(search))]
-    if lacking and not place.may_train:
-        names = ", ".join(search.study.name for search in lacking)
-        raise LackingError(f"{file} lacks trials of {names}. Make them by `--train`.")
-    if lacking:
-        dense = [search.dense for search in lacking if search.rule.needs_dense]
-        accuracies = {
-            outcome.job: outcome.result.accuracy
-            for outcome in outcomes_of(dense, place.tuning / f"{dataset}-dense.jsonl", place)
-        }
-        studies = [
-            (search.study, _Objective(search, accuracies[search.dense] if search.rule.needs_dense else None, place))
-            for search in lacking
-        ]
-        storage = place.runs / f"studies-{dataset}.db"
-        for trial in run_studies(studies, storage, workers=place.workers, known=list(kept.values()), on_trial=keep):
-            if _point(trial) not in kept:  # ended, but not kept, when the last call was killed
-                keep(trial)
-    return {search: trials_of(search) for search in searches}
+    dense = [search.dense for search in searches if search.criterion.needs_dense]
+    outcomes = OUTCOMES.make(dense, workspace.tuning / f"{dataset}-dense.jsonl", workspace)
+    accuracies = {outcome.job: outcome.result.accuracy for outcome in outcomes}
+    studies = [
+        (
+            search.study,
+            _Objective(search, accuracies[search.dense] if search.criterion.needs_dense else None, workspace),
+        )
+        for search in searches
+    ]
+    storage = workspace.runs / f"studies-{dataset}.db"
+    for trial in run_studies(studies, storage, workers=workspace.workers, known=list(known.values()), on_trial=store):
+        if _point(trial) not in known:  # finished, but not stored, when an earlier process was killed
+            store(trial)
 
 
-def _file(dataset: str, place: Place) -> Path:
-    return place.tuning / f"{dataset}.jsonl"
+def _file(dataset: str, workspace: Workspace) -> Path:
+    return workspace.tuning / f"{dataset}.jsonl"
 
 
-def _kept(dataset: str, place: Place) -> list[Trial]:
-    file = _file(dataset, place)
+def _stored(dataset: str, workspace: Workspace) -> list[Trial]:
+    file = _file(dataset, workspace)
     return read_trials(file) if file.exists() else []
 
 
@@ -164,16 +155,16 @@ def _point(trial: Trial) -> tuple[str, float]:
     return trial.study, trial.parameters["strength"]
 
 
-def choose(trials: Mapping[Search, Sequence[Trial]]) -> dict[str, float]:
-    """Strength and shape of the best trial of some searches."""
+def best_parameters(trials: Mapping[Search, Sequence[Trial]]) -> dict[str, float]:
+    """Return strength and shape of the best trial of some searches."""
 
     def rank(candidate: tuple[Search, Trial]) -> tuple[float, float, float]:
-        # Where nothing becomes zero, all are of one size: then the more accurate, then the weaker penalty.
+        # Without any zeros all networks have one size: then the more accurate, then the weaker penalty.
         trial = candidate[1]
         return trial.value, -trial.figures["accuracy"], trial.parameters["strength"]
 
-    ended = [(search, trial) for search in trials for trial in trials[search] if trial.failure is None]
-    if not ended:
-        raise GossamerError(f"No trial of {', '.join(search.study.name for search in trials)} ended well.")
-    search, best = min(ended, key=rank)
+    succeeded = [(search, trial) for search in trials for trial in trials[search] if trial.failure is None]
+    if not succeeded:
+        raise GossamerError(f"No trial of {', '.join(search.study.name for search in trials)} succeeded.")
+    search, best = min(succeeded, key=rank)
     return {**dict(search.shape), **best.parameters}

@@ -13,7 +13,7 @@ from torch import nn
 from gossamer.errors import GossamerError
 from gossamer.store import load
 from gossamer.visualization import Command, Epoch, Network, Page, Run, check_can_write, collect, write_page
-from gossamer_lab.networks import build, example_of
+from gossamer_lab.networks import build, example_input
 from gossamer_lab.training import EpochMetrics, RunDirectory, RunResult, TrainingConfig
 
 __all__ = ["compared_runs", "write_report"]
@@ -78,7 +78,7 @@ def _check_finished(run: RunDirectory) -> None:
 
 def _network(run: RunDirectory, config: TrainingConfig) -> Network:
     name = config.network or config.dataset
-    dense, example = build(name, torch.Generator().manual_seed(config.seed)), example_of(name)
+    dense, example = build(name, torch.Generator().manual_seed(config.seed)), example_input(name)
     model = load(run.weights, build(name, torch.Generator().manual_seed(config.seed)))
     # Units may have left the network while it trained: then its file is not that of the dense network.
     form = "dense" if _parameters(model) == _parameters(dense) else "trained"

@@ -1,8 +1,8 @@
-"""Studies over grids of parameters: several processes, one storage file, stopped and continued at any moment."""
+"""Hyperparameter studies over grids: parallel, resumable, stored by Optuna."""
 
-from gossamer_lab.sweeps.processes import Tell, in_processes
+from gossamer_lab.sweeps.processes import OnProgress, run_in_processes
 from gossamer_lab.sweeps.run import run_studies
-from gossamer_lab.sweeps.storage import finished
+from gossamer_lab.sweeps.storage import finished_trials
 from gossamer_lab.sweeps.study import Bisection, NoValueError, Objective, Study
 from gossamer_lab.sweeps.trials import Trial, read_trials, write_trials
 
@@ -10,12 +10,12 @@ __all__ = [
     "Bisection",
     "NoValueError",
     "Objective",
+    "OnProgress",
     "Study",
-    "Tell",
     "Trial",
-    "finished",
-    "in_processes",
+    "finished_trials",
     "read_trials",
+    "run_in_processes",
     "run_studies",
     "write_trials",
 ]

@@ -1,4 +1,4 @@
-"""Several pieces of work at once, each in a process of one thread that lives no longer than the one that started it."""
+"""Parallel tasks in single-threaded worker processes that never outlive their parent."""
 
 from __future__ import annotations
 
@@ -20,49 +20,55 @@ import torch
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Tell", "in_processes", "work_off"]
+__all__ = ["OnProgress", "run_in_processes", "run_tasks"]
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
+"""Called in the parent process with each progress message of a task."""
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
-_Work = Callable[[_Task, Tell], _Result]
+_Work = Callable[[_Task, OnProgress], _Result]
 
 
-def in_processes(work: _Work[_Task, _Result], tasks: Iterable[_Task], workers: int, tell: Tell) -> Iterator[_Result]:
-    """Yield the results of all tasks as they come; see :func:`work_off`."""
-    for _, result in work_off(work, partial(next, iter(tasks), None), workers, tell):
+def run_in_processes(
+    work: _Work[_Task, _Result], tasks: Iterable[_Task], workers: int, on_progress: OnProgress
+) -> Iterator[_Result]:
+    """Yield the results of all tasks in the order of completion; see `run_tasks`."""
+    for _, result in run_tasks(work, partial(next, iter(tasks), None), workers, on_progress):
         yield result
 
 
-def work_off(
-    work: _Work[_Task, _Result], next_task: Callable[[], _Task | None], workers: int, tell: Tell = lambda text: None
+def run_tasks(
+    work: _Work[_Task, _Result],
+    next_task: Callable[[], _Task | None],
+    workers: int,
+    on_progress: OnProgress = lambda message: None,
 ) -> Iterator[tuple[_Task, _Result]]:
-    """Yield each task with its result, as they come.
+    """Yield each task with its result, in the order of completion.
 
-    The first error ends everything, and no process outlives the iterator or the process that runs it.
+    The first error stops all workers. No worker outlives the iterator or the process that runs it.
 
     Args:
-        work: Does a task; what it tells on the way is handed to ``tell``, in this process.
-        next_task: Asked when a process has nothing to do. None when there is nothing to do now; it is asked again when
-            a result has come.
-        workers: The most processes at a time, each with one thread.
-        tell: Is told.
+        work: Function of a task and an `OnProgress` callback; pickled.
+        next_task: Called when a worker is idle. Returns None if there is no task for now; it is called again after the
+            next result.
+        workers: Maximum number of processes, each with one thread.
+        on_progress: Receives the progress messages of the tasks.
 
     Raises:
-        GossamerError: When ``work`` raised it, or anything else, or a process was killed.
+        GossamerError: If `work` raised an exception, or a worker was killed.
     """
     pickled = pickle.dumps(work)
-    crew: list[_Worker[Any, Any]] = []
+    started: list[_Worker[Any, Any]] = []
     idle: list[_Worker[Any, Any]] = []
     busy: dict[Connection, tuple[_Worker[Any, Any], _Task]] = {}
     try:
         while True:
-            while (idle or len(crew) < workers) and (task := next_task()) is not None:
+            while (idle or len(started) < workers) and (task := next_task()) is not None:
                 if not idle:
-                    crew.append(_Worker(pickled))
-                    crew[-1].start()
-                    idle.append(crew[-1])
+                    started.append(_Worker(pickled))
+                    started[-1].start()
+                    idle.append(started[-1])
                 worker = idle.pop()
                 busy[worker.connection] = (worker, task)
                 worker.send(task)
@@ -71,91 +77,91 @@ def work_off(
             for connection in [each for each in wait(list(busy)) if isinstance(each, Connection)]:
                 worker, task = busy[connection]
                 message = worker.receive()
-                if isinstance(message, _Told):
-                    tell(message.text)
+                if isinstance(message, _Message):
+                    on_progress(message.text)
                 elif isinstance(message, _Raised):
                     raise message.error
                 else:
                     del busy[connection]
                     idle.append(worker)
                     yield task, message.result
-        for worker in crew:
-            worker.dismiss()
-    except BaseException:  # Ctrl-C among them
-        for worker in crew:
+        for worker in started:
+            worker.stop()
+    except BaseException:  # including KeyboardInterrupt
+        for worker in started:
             worker.kill()
         raise
     finally:
-        for worker in crew:
+        for worker in started:
             worker.join()
 
 
 @dataclass(frozen=True)
-class _Told:
-    """Something on the way."""
+class _Message:
+    """A progress message."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class _Done(Generic[_Result]):
-    """The task is done."""
+    """The result of a task."""
 
     result: _Result
 
 
 @dataclass(frozen=True)
 class _Raised:
-    """The work raised."""
+    """The exception of a task."""
 
     error: GossamerError
 
 
 class _Worker(Generic[_Task, _Result]):
-    """The parent's side of a worker: one task goes in, then messages come out, the last with the result.
+    """The parent's side of a worker: it sends one task, then receives messages, the last with the result.
 
     Args:
-        work: What is done with a task, pickled.
+        work: The pickled function of a task.
     """
 
     def __init__(self, work: bytes) -> None:
         self.connection, self._theirs = multiprocessing.Pipe()
-        # Spawned, not forked: torch's threads do not survive a fork.
+        # Spawned, because torch's threads do not survive a fork.
         self._process = multiprocessing.get_context("spawn").Process(target=_work, args=(self._theirs, work))
 
     def start(self) -> None:
         """Start the process."""
-        with _one_thread(), _deaf_to_interrupts():
+        with _one_thread(), _ignored_interrupts():
             self._process.start()
-        self._theirs.close()  # the worker has its own; with this one open its death would go unnoticed
+        self._theirs.close()  # otherwise the parent would not notice that the worker died
 
     def send(self, task: _Task) -> None:
-        """Give the worker something to do."""
+        """Send a task."""
         try:
             self.connection.send(task)
         except OSError:
             raise self._died() from None
 
-    def receive(self) -> _Told | _Done[_Result] | _Raised:
-        """Wait for what the worker has to say."""
+    def receive(self) -> _Message | _Done[_Result] | _Raised:
+        """Wait for the next message."""
         try:
-            message: _Told | _Done[_Result] | _Raised = self.connection.recv()
+            message: _Message | _Done[_Result] | _Raised = self.connection.recv()
         except (EOFError, OSError):
             raise self._died() from None
         return message
 
-    def dismiss(self) -> None:
-        """Let the worker end; it has nothing left to do."""
-        with suppress(OSError):  # it has ended already
+    def stop(self) -> None:
+        """Ask the worker to exit."""
+        with suppress(OSError):  # it has exited already
             self.connection.send(None)
 
     def kill(self) -> None:
-        """End the worker whatever it does, if it was started at all."""
+        """Kill the worker, if it was started."""
         if self._process.pid is not None:
             self._process.kill()
 
     def join(self) -> None:
-        """Wait until the worker has ended."""
+        """Wait until the worker has exited."""
         if self._process.pid is not None:
             self._process.join()
         self.connection.close()
@@ -163,22 +169,22 @@ class _Worker(Generic[_Task, _Result]):
     def _died(self) -> GossamerError:
         self._process.join()
         return GossamerError(
-            f"A worker process ended by itself with exit code {self._process.exitcode} (negative: the signal that "
-            "killed it). What is finished is kept; start again to go on."
+            f"A worker process exited unexpectedly with code {self._process.exitcode} (negative: killed by that "
+            "signal). Finished work is kept; run the command again to continue."
         )
 
 
 def _work(connection: Connection, pickled: bytes) -> None:
-    """Do the tasks that come until the parent has no more, or is dead."""
+    """Run tasks until the parent sends None or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, tasks), daemon=True).start()
     try:
         work = pickle.loads(pickled)
-        # Unpickled here, and not by the other thread: two threads that import the same packages can trip each other up.
+        # Unpickled in this thread: imports in two threads at once can deadlock.
         while (task := pickle.loads(tasks.get())) is not None:
-            connection.send(_Done(work(task, lambda text: connection.send(_Told(text)))))
+            connection.send(_Done(work(task, lambda text: connection.send(_Message(text)))))
     except GossamerError as error:
         connection.send(_Raised(error))
     except Exception:
@@ -186,17 +192,17 @@ def _work(connection: Connection, pickled: bytes) -> None:
 
 
 def _listen(connection: Connection, tasks: queue.SimpleQueue[bytes]) -> None:
-    """Hand on what the parent sends. The system closes the connection of a parent that dies, however it dies."""
+    """Queue what the parent sends; exit when the parent dies, which closes the connection."""
     while True:
         try:
             tasks.put(connection.recv_bytes())
         except (EOFError, OSError):
-            os._exit(1)  # the other thread may be hours deep in its work
+            os._exit(1)  # the other thread may be in the middle of a long task
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let processes that start inside read that they have one thread; torch looks when it is imported."""
+    """Set OMP_NUM_THREADS=1 for processes started inside; torch reads it on import."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -209,10 +215,10 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Let processes that start inside ignore Ctrl-C, which a terminal sends to them, too: the parent ends them."""
+def _ignored_interrupts() -> Iterator[None]:
+    """Let processes started inside ignore Ctrl-C, which a terminal sends to them as well: the parent stops them."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say how signals are handled
+        yield  # only the main thread may set signal handlers
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -1,4 +1,4 @@
-"""The storage of a sweep: an SQLite file of Optuna studies that one process writes and any may read."""
+"""The storage of a sweep: an SQLite file of Optuna studies with a single writer."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gossamer_lab.sweeps.trials import Trial
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["Record", "finished", "open_storage", "sole_writer"]
+__all__ = ["StudyRecord", "exclusive_writer", "finished_trials", "open_storage"]
 
-# How long a process waits for another one that is writing.
+# Timeout for a concurrent access to the file.
 _BUSY_SECONDS = 60
 
 
-def finished(storage: Path, study: str) -> list[Trial]:
-    """The finished trials of a study in the order of their numbers; none where there is no such file or study.
+def finished_trials(storage: Path, study: str) -> list[Trial]:
+    """Return the finished trials of a study by number; empty if there is no such file or study.
 
     Raises:
-        GossamerError: When the file is not a storage of Optuna, or Optuna is not installed.
+        GossamerError: If the file is not an Optuna storage, or Optuna is not installed.
     """
     _require_optuna()
     if not storage.exists():
@@ -42,24 +42,24 @@ def finished(storage: Path, study: str) -> list[Trial]:
 
 
 @contextmanager
-def sole_writer(storage: Path) -> Iterator[None]:
-    """Hold the storage, creating it where it is missing; let go even when the process is killed.
+def exclusive_writer(storage: Path) -> Iterator[None]:
+    """Lock the storage for writing, creating it if necessary. The lock ends with the process, even if it is killed.
 
     Raises:
-        GossamerError: When another process holds it, or Optuna is not installed.
+        GossamerError: If another process holds the lock, or Optuna is not installed.
     """
     _require_optuna()
     storage.parent.mkdir(parents=True, exist_ok=True)
-    # A lock of SQLite on a file of its own: every system frees it with the process, and readers of the storage are
-    # not kept out.
+    # An SQLite lock on a separate file: every system releases it with the process, and it does not block readers of the
+    # storage.
     lock = sqlite3.connect(storage.with_name(storage.name + ".lock"), timeout=0, isolation_level=None)
     with closing(lock):
         try:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
             raise GossamerError(
-                f"{storage} cannot be held ({error}): most likely another sweep runs on it. "
-                "Wait for its end, or choose another `storage`."
+                f"{storage} cannot be locked ({error}): most likely another sweep is running on it. "
+                "Wait for it to finish, or choose another `storage`."
             ) from None
         if not storage.exists():
             _create(storage)
@@ -68,13 +68,13 @@ def sole_writer(storage: Path) -> Iterator[None]:
 
 @contextmanager
 def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
-    """Open a storage that exists."""
+    """Open an existing storage."""
     try:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as connection:
-            connection.execute("SELECT * FROM version_info")  # a table that every storage of Optuna has
+            connection.execute("SELECT * FROM version_info")  # a table of every Optuna storage
         storage = _connect(path, skip_table_creation=True)
-    except (sqlite3.Error, RuntimeError) as error:  # the latter for the tables of another version of Optuna
-        raise GossamerError(f"{path} is not a storage of studies that can be used: {error}.") from None
+    except (sqlite3.Error, RuntimeError) as error:  # RuntimeError: tables of another Optuna version
+        raise GossamerError(f"{path} is not a usable Optuna storage: {error}.") from None
     try:
         yield storage
     finally:
@@ -82,11 +82,11 @@ def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
         storage.engine.dispose()
 
 
-class Record:
+class StudyRecord:
     """The trials of one study in an open storage.
 
-    Only the process that holds the storage makes one, so whatever it finds unfinished was left by a process that is
-    dead.
+    Only the process with the writer lock creates one, so unfinished trials in the storage were left by a process that
+    was killed. They are marked as failed.
     """
 
     def __init__(self, storage: optuna.storages.RDBStorage, study: Study) -> None:
@@ -96,7 +96,7 @@ class Record:
         self._study = optuna.create_study(
             study_name=study.name,
             storage=storage,
-            sampler=optuna.samplers.RandomSampler(seed=study.seed),  # never asked: every trial has its point
+            sampler=optuna.samplers.RandomSampler(seed=study.seed),  # unused: every trial is given its point
             load_if_exists=True,
         )
         self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
@@ -114,16 +114,16 @@ class Record:
             self._study.tell(trial.number, state=TrialState.FAIL)
 
     def finished(self) -> list[Trial]:
-        """The finished trials whose points are in the grid, by number."""
+        """Return the finished trials whose points are in the grid, by number."""
         grid = {_key(point) for point in self.plan.points()}
         return [trial for trial in _trials(self._study) if _key(trial.parameters) in grid]
 
     def next_points(self) -> list[dict[str, float]]:
-        """The points that are still to be tried, those included that are being tried."""
+        """Return the points without a finished trial."""
         return self.plan.next_points(self.finished())
 
-    def remember(self, trial: Trial) -> None:
-        """Write down a finished trial that another storage had, unless its point is here already."""
+    def add(self, trial: Trial) -> None:
+        """Add a finished trial of another storage, unless its point has one."""
         from optuna.trial import TrialState, create_trial
 
         if _key(trial.parameters) in {_key(known.parameters) for known in self.finished()}:
@@ -142,23 +142,23 @@ class Record:
             )
         )
 
-    def begin(self, point: dict[str, float]) -> optuna.Trial:
-        """Write down that a point is being tried."""
+    def start(self, point: dict[str, float]) -> optuna.Trial:
+        """Record that a point is being evaluated."""
         self._study.enqueue_trial(point)
         return self._study.ask(self._distributions)
 
     def complete(self, trial: optuna.Trial, value: float, figures: dict[str, float], seconds: float) -> Trial:
-        """Write down what came of a trial."""
+        """Record the value of a trial."""
         trial.set_user_attr("figures", figures)
         trial.set_user_attr("seconds", seconds)
         return _trial(self.plan.name, self._study.tell(trial, value))
 
     def fail(self, trial: optuna.Trial, reason: str, seconds: float) -> Trial:
-        """Write down that a point has no value, and why."""
+        """Record that a trial has no value, and why."""
         from optuna.trial import TrialState
 
         trial.set_user_attr("seconds", seconds)
-        # Last: from here on the trial counts, even if the process is killed before the next line.
+        # Last: a trial with a reason counts as finished, even if the process is killed before the next line.
         trial.set_user_attr("failure", reason)
         return _trial(self.plan.name, self._study.tell(trial, state=TrialState.FAIL))
 
@@ -166,7 +166,7 @@ class Record:
 def _trials(study: optuna.Study) -> list[Trial]:
     from optuna.trial import TrialState
 
-    # A failed trial without a reason was stopped; its point is tried again under another number.
+    # A failed trial without a reason was interrupted; its point is evaluated again under another number.
     return [
         _trial(study.study_name, trial)
         for trial in study.get_trials(deepcopy=False)
@@ -192,9 +192,9 @@ def _key(point: dict[str, float]) -> frozenset[tuple[str, float]]:
 
 
 def _create(path: Path) -> None:
-    """Create the tables beside ``path`` and move them into place, so that a storage always has all of them."""
-    with staged(path) as place:
-        storage = _connect(place, skip_table_creation=False)
+    """Create the tables in a temporary file and move it into place, so that a storage always has all of them."""
+    with staged(path) as temporary:
+        storage = _connect(temporary, skip_table_creation=False)
         storage.remove_session()
         storage.engine.dispose()
 
@@ -213,5 +213,5 @@ def _require_optuna() -> None:
     try:
         import optuna
     except ImportError:
-        raise GossamerError("Studies need Optuna, which is not installed: `pip install gossamer[sweeps]`.") from None
+        raise GossamerError("Studies need Optuna, which is not installed: `pip install 'gossamer[lab]'`.") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -1,4 +1,4 @@
-"""Finished trials, and the file in which they are kept as evidence: JSON lines that need no Optuna to be read."""
+"""Finished trials and their JSON lines format, which can be read without Optuna."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["Trial", "read_trials", "write_trials"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a study and what came of it.
+    """A finished evaluation of one point of a study.
 
     Attributes:
         study: Name of the study.
-        number: Of the trial in the storage; a trial that was stopped and tried again leaves a gap.
+        number: Number of the trial in the storage; interrupted trials leave gaps.
         parameters: The point.
-        value: What the study minimises; infinity where the objective had no value.
-        figures: What the objective reported beside the value; empty where it had no value.
-        seconds: What the objective took.
-        failure: Why the objective had no value, or ``None``.
+        value: Value of the objective; infinity if it has none.
+        figures: Further figures of the objective; empty if it has no value.
+        seconds: Wall-clock time of the evaluation.
+        failure: Why the objective has no value; None if it has one.
     """
 
     study: str
@@ -39,17 +39,17 @@ class Trial:
 
 
 def write_trials(path: Path, trials: Iterable[Trial]) -> None:
-    """Write one trial per line, by study and number; the file is there whole or as it was before."""
+    """Write one trial per line, ordered by study and number, atomically."""
     ordered = sorted(trials, key=lambda trial: (trial.study, trial.number))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "".join(_to_line(trial) + "\n" for trial in ordered).encode())
 
 
 def read_trials(path: Path) -> list[Trial]:
-    """Read what :func:`write_trials` wrote.
+    """Read a file of `write_trials`.
 
     Raises:
-        GossamerError: When the file cannot be read, or a line of it is not a trial.
+        GossamerError: If the file cannot be read, or a line is not a trial.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -65,12 +65,12 @@ def read_trials(path: Path) -> list[Trial]:
 
 
 def _to_line(trial: Trial) -> str:
-    # JSON has no infinity.
+    # JSON cannot represent infinity.
     fields = {**asdict(trial), "value": None if trial.failure is not None else trial.value}
     try:
         return json.dumps(fields, sort_keys=True, allow_nan=False)
     except ValueError:
-        raise GossamerError(f"A trial must hold finite numbers; received {trial}.") from None
+        raise GossamerError(f"A trial must have finite numbers; received {trial}.") from None
 
 
 def _from_line(line: str) -> Trial:

@@ -1,4 +1,4 @@
-"""All that training needs to go on as if it had never stopped, in one file."""
+"""Checkpoints: a resumed run continues bit for bit."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds besides the network.
+    """The content of a checkpoint besides the network.
 
     Attributes:
-        progress: Where the training stands.
-        parameters: Names of the parameters in the order in which the optimizer holds them.
-        optimizer: Its state, the proximal step's inside it.
+        progress: State of the schedule.
+        parameters: Names of the parameters, in the order of the optimizer.
+        optimizer: State dict of the optimizer, with that of the proximal step inside.
     """
 
     progress: Progress
@@ -36,10 +36,10 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-    """Write the state of a training between two epochs.
+    """Write the state of a run between two epochs.
 
-    There is no scheduler and no state of a random number generator: the learning rate follows from the progress, the
-    random numbers of an epoch from seed and epoch.
+    No scheduler and no generator state is stored: the learning rate is a function of the progress, and the random
+    numbers of an epoch are a function of seed and epoch.
     """
     names = {parameter: name for name, parameter in model.named_parameters()}
     state = {
@@ -54,21 +54,21 @@ def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 
 
 def load_checkpoint(path: Path, model: nn.Module) -> Checkpoint:
-    """Give the model its weights, and the sizes that it has been left with; return the rest of the checkpoint."""
+    """Load the weights into `model`, resizing it where units were removed; return the rest of the checkpoint."""
     try:
         _verify_checksums(path)
         state: dict[str, Any] = torch.load(path, weights_only=True)
         _unpack(state["model"], model)
         return Checkpoint(Progress(**state["progress"]), state["parameters"], state["optimizer"])
-    except Exception as error:  # a damaged file can fail in any way
+    except Exception as error:  # a corrupt file can fail in any way
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise GossamerError(
-            f"The checkpoint {path} is damaged or of another network ({reason}). Start the run again by `--overwrite`."
+            f"The checkpoint {path} is corrupt or of another network ({reason}). Restart the run with `--overwrite`."
         ) from error
 
 
 def _packed(model: nn.Module) -> Tensor:
-    """The bytes of a saved network, which know its sizes. Inside the checkpoint, so that the two never disagree."""
+    """Return the bytes of the saved network, sizes included: one file cannot get out of step with itself."""
     with TemporaryDirectory() as folder:
         file = Path(folder, "network.safetensors")
         save(model, file)
@@ -83,7 +83,7 @@ def _unpack(packed: Tensor, model: nn.Module) -> None:
 
 
 def _verify_checksums(path: Path) -> None:
-    """``torch.load`` takes changed bytes inside a tensor as they are; the checksums of the archive tell."""
+    """Verify the checksums of the archive, which `torch.load` does not."""
     with zipfile.ZipFile(path) as archive:
         if damaged := archive.testzip():
             raise GossamerError(f"wrong checksum of {damaged}")

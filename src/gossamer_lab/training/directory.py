@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and who may write into it."""
+"""Run directories: their files, and a lock for the run that writes them."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["RunDirectory", "clear", "open_run"]
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run under ``path``; nothing is created before it is written."""
+    """The files of a run in the folder `path`. Creating the object creates no file."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The configuration; a folder with this file in it is a run."""
+        """The configuration. A folder with this file is a run directory."""
         return self.path / "config.json"
 
     @property
     def metrics(self) -> Path:
-        """One JSON object per epoch and line."""
+        """Metrics, one JSON object per epoch and line."""
         return self.path / "metrics.jsonl"
 
     @property
     def checkpoint(self) -> Path:
-        """All that training needs to go on after its last whole epoch."""
+        """The checkpoint to resume from."""
         return self.path / "checkpoint.pt"
 
     @property
@@ -51,7 +51,7 @@ class RunDirectory:
 
     @property
     def result(self) -> Path:
-        """The end of the run; a run with this file is finished."""
+        """The result. A run with this file is finished."""
         return self.path / "result.json"
 
     @property
@@ -66,19 +66,19 @@ class RunDirectory:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Everything a run writes; the configuration last, because it is what marks the folder as a run."""
+        """All files of a run; the configuration last, because it marks the folder as a run directory."""
         return (
             self.metrics, self.checkpoint, self.weights, self.small, self.result, self.figure, self.report, self.config,
         )  # fmt: skip
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other trainings out of the folder; let go even when this one is killed.
+    def lock(self) -> Iterator[None]:
+        """Lock the folder against other runs. The system releases the lock even if the process is killed.
 
         Raises:
-            GossamerError: When another training holds it.
+            GossamerError: If another run holds the lock.
         """
-        if os.name != "posix":  # elsewhere a folder cannot be locked
+        if os.name != "posix":  # a folder cannot be locked elsewhere
             yield
             return
         import fcntl
@@ -89,69 +89,74 @@ class RunDirectory:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise GossamerError(
-                    f"Another training is under way in {self.path}. Wait for its end, or choose another folder."
+                    f"Another run is in progress in {self.path}. Wait for it to finish, or choose another folder."
                 ) from None
             yield
         finally:
             os.close(descriptor)
 
     def read_config(self) -> TrainingConfig:
-        """Read the configuration of the run."""
+        """Read the configuration."""
         try:
             return TrainingConfig.from_json(self.config.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, GossamerError) as error:
             raise GossamerError(f"{self.config} cannot be used: {error}") from None
 
     def append_metrics(self, metrics: EpochMetrics) -> None:
-        """Add the line of one epoch."""
+        """Append the metrics of one epoch."""
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(metrics)) + "\n")
 
     def sync_metrics(self) -> None:
-        """Bring the lines to the disk, for a checkpoint that counts on them."""
+        """Flush the metrics to disk, before a checkpoint that relies on them."""
         with self.metrics.open("rb") as file:
             os.fsync(file.fileno())
 
     def read_metrics(self, epochs: int | None = None) -> list[EpochMetrics]:
-        """Read the lines of the first ``epochs`` epochs, or of all."""
+        """Read the metrics of the first `epochs` epochs; of all if None."""
         lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
         lines = lines[:epochs]
         try:
             metrics = [EpochMetrics(**json.loads(line)) for line in lines]
         except (ValueError, TypeError) as error:
-            raise GossamerError(f"{self.metrics} is damaged: {error}.") from None
+            raise GossamerError(f"{self.metrics} is corrupt: {error}.") from None
         expected = range(1, 1 + (len(lines) if epochs is None else epochs))
         if [line.epoch for line in metrics] != list(expected):
-            raise GossamerError(f"{self.metrics} is damaged: epochs are missing up to epoch {len(expected)}.")
+            raise GossamerError(f"{self.metrics} is corrupt: epochs up to {len(expected)} are missing.")
         return metrics
 
-    def keep_metrics(self, epochs: int) -> list[EpochMetrics]:
-        """Drop the lines after the first ``epochs`` epochs, which a stopped run wrote ahead of its checkpoint."""
+    def truncate_metrics(self, epochs: int) -> list[EpochMetrics]:
+        """Drop the metrics after the first `epochs` epochs, which an interrupted run wrote after its checkpoint."""
         metrics = self.read_metrics(epochs)
         text = "".join(json.dumps(asdict(line)) + "\n" for line in metrics)
         write_atomically(self.metrics, text.encode())
         return metrics
 
     def write_result(self, result: RunResult) -> None:
-        """Write the end of the run."""
+        """Write the result."""
         write_atomically(self.result, (json.dumps(asdict(result), indent=2) + "\n").encode())
 
     def read_result(self) -> RunResult:
-        """Read the end of the run."""
+        """Read the result."""
         try:
             return RunResult(**json.loads(self.result.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise GossamerError(f"{self.path} holds no finished run: there is no {self.result.name}.") from None
+            raise GossamerError(f"{self.path} is not a finished run: it has no {self.result.name}.") from None
         except (OSError, ValueError, TypeError) as error:
-            raise GossamerError(f"{self.result} is damaged: {error}.") from None
+            raise GossamerError(f"{self.result} is corrupt: {error}.") from None
 
 
 def open_run(path: Path, config: TrainingConfig, *, resume: bool = False) -> RunDirectory:
-    """Make ``path`` the folder of a run with this configuration, or find in it the run that is to go on.
+    """Create a run directory with this configuration, or open an existing one to resume.
+
+    Args:
+        path: The folder.
+        config: Configuration of the run.
+        resume: Whether the folder may hold a run already, which must have the same configuration.
 
     Raises:
-        GossamerError: When the folder holds a run and ``resume`` is not asked for, when that run has another
-            configuration, or when a file of someone else would be overwritten.
+        GossamerError: If the folder holds a run and `resume` is False, if that run has another configuration, or if a
+            file that is not of a run would be overwritten.
     """
     run = RunDirectory(path)
     if not run.config.exists():
@@ -161,8 +166,8 @@ def open_run(path: Path, config: TrainingConfig, *, resume: bool = False) -> Run
         return run
     if not resume:
         raise GossamerError(
-            f"{path} already holds a run. Go on with it by `--resume`, choose another `--run-dir`, "
-            "or delete its files by `--overwrite`."
+            f"{path} already holds a run. Continue it with `--resume`, choose another `--run-dir`, "
+            "or delete its files with `--overwrite`."
         )
     if differences := run.read_config().differences(config):
         raise GossamerError(f"{path} cannot be resumed with another configuration: it has {', '.join(differences)}.")
@@ -170,32 +175,32 @@ def open_run(path: Path, config: TrainingConfig, *, resume: bool = False) -> Run
 
 
 def clear(path: Path, inner: Iterable[str] = ()) -> None:
-    """Delete the files of the run in ``path`` and of the runs in its folders ``inner``; never anything else."""
+    """Delete the files of the run in `path` and of the runs in its subfolders `inner`, and nothing else."""
     runs = [*(RunDirectory(path / name) for name in inner), RunDirectory(path)]
-    for run in runs:  # all is looked at before anything is deleted
+    for run in runs:  # check all before deleting anything
         if run.config.exists():
             run.read_config()
         else:
             _refuse_foreign_files(run)
-    there = [run for run in runs if run.path.exists()]
+    existing = [run for run in runs if run.path.exists()]
     with ExitStack() as stack:
-        for run in there:
-            stack.enter_context(run.held())
-        for run in there:
+        for run in existing:
+            stack.enter_context(run.lock())
+        for run in existing:
             for file in run.files:
                 for folder in abandoned(file):
                     shutil.rmtree(folder, ignore_errors=True)
                 file.unlink(missing_ok=True)
-            with suppress(OSError):  # not empty: what is left in it is not ours
+            with suppress(OSError):  # the folder holds files of others
                 run.path.rmdir()
 
 
 def _refuse_foreign_files(run: RunDirectory) -> None:
     if run.path.exists() and not run.path.is_dir():
-        raise GossamerError(f"{run.path} is a file. `--run-dir` needs a folder.")
-    in_the_way = [file.name for file in run.files if file.exists()]
-    if in_the_way:
+        raise GossamerError(f"{run.path} is a file. `--run-dir` must be a folder.")
+    conflicts = [file.name for file in run.files if file.exists()]
+    if conflicts:
         raise GossamerError(
-            f"{run.path} is not a run, yet holds {', '.join(in_the_way)}, which a run would overwrite. "
+            f"{run.path} is not a run directory, but it holds {', '.join(conflicts)}, which a run would overwrite. "
             "Choose another `--run-dir`."
         )

@@ -1,4 +1,4 @@
-"""The training loop, from the first batch to the last file."""
+"""The training loop."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
 from gossamer_lab.training.progress import Progress, learning_rate
-from gossamer_lab.training.small import write_small
+from gossamer_lab.training.shrunk import write_shrunk
 
-__all__ = ["DivergedError", "accuracy", "fast_layout", "random_numbers_of", "train", "train_epoch"]
+__all__ = ["DivergedError", "accuracy", "channels_last", "epoch_random_state", "train", "train_epoch"]
 
-# At least so long between two checkpoints. A stop costs that and the epoch it falls into; short epochs stay fast.
+# Minimum time between two checkpoints, so that they do not slow down short epochs.
 _CHECKPOINT_SECONDS = 2.0
 
-# The part of the multiply-adds that has to be left, at most, for dead units to be removed during training.
-_WORTH_COMPACTING = 0.9
+# Dead units are removed during training when at most this fraction of the MACs would be left.
+_COMPACTION_THRESHOLD = 0.9
 
 
 class DivergedError(GossamerError):
-    """The objective of a training is not finite any more."""
+    """The objective is no longer finite."""
 
 
 def train(
     model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
 ) -> Iterator[EpochMetrics]:
-    """Train ``model`` as ``config`` says and write the files of the run; one item per epoch, as it ends.
+    """Train `model`, write the files of the run, and yield the metrics of each epoch as it ends.
 
-    Goes on from the run's checkpoint where there is one, and then yields the epochs before it first. With the run
-    finished already, only its end is written again.
+    An interrupted run is resumed from its checkpoint, and the metrics of its earlier epochs are yielded first. A
+    finished run is not trained again; only its final files are rewritten.
 
     Raises:
-        DivergedError: When the objective is not finite any more.
-        GossamerError: When another training is under way in the same folder, or the checkpoint cannot be used.
+        DivergedError: If the objective is no longer finite.
+        GossamerError: If another run is in progress in the same folder, or the checkpoint cannot be used.
     """
-    with run.held():
+    with run.lock():
         yield from _train(model, dataset, regularizer, config, run)
 
 
@@ -60,7 +60,7 @@ def _train(
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
     checkpoint = load_checkpoint(run.checkpoint, model) if run.checkpoint.exists() else None
-    _lay_out(model)
+    _to_channels_last(model)
     named = dict(model.named_parameters())
     parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
     optimizer = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
@@ -71,14 +71,14 @@ def _train(
         optimizer.load_state_dict(checkpoint.optimizer)
 
     progress = checkpoint.progress if checkpoint else Progress()
-    history = run.keep_metrics(progress.epoch)
+    history = run.truncate_metrics(progress.epoch)
     yield from history
     saved = -math.inf
 
     while progress.phase != "done":
         started = time.perf_counter()
         if progress.phase == "hold" and proximal is not None and not proximal.held:
-            if config.regrow:  # a resumed run comes here again, and finds no dead units
+            if config.regrow:  # idempotent: a resumed run finds no dead units
                 _remove_dead_units(model, dataset, optimizer)
                 proximal.remove()
                 proximal = None
@@ -108,7 +108,7 @@ def _train(
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
 
-        # The lines before the checkpoint: stopped in between, the resumed run drops them and makes them again.
+        # Metrics before the checkpoint: a run that is killed in between drops and repeats them.
         run.append_metrics(metrics)
         if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
             run.sync_metrics()
@@ -117,20 +117,20 @@ def _train(
         history.append(metrics)
         yield metrics
 
-    _write_end(model, dataset, config, run, history, full)
+    _write_results(model, dataset, config, run, history, full)
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 1024) -> float:
-    """Return the fraction of the images that the model puts into their class."""
+    """Return the fraction of the images that the model classifies correctly."""
     was_training = model.training
     model.eval()
-    right = 0
+    correct = 0
     with torch.inference_mode():
         for first in range(0, len(images), batch_size):
             batch = slice(first, first + batch_size)
-            right += int((model(fast_layout(images[batch])).argmax(1) == labels[batch]).sum())
+            correct += int((model(channels_last(images[batch])).argmax(1) == labels[batch]).sum())
     model.train(was_training)
-    return right / len(labels)
+    return correct / len(labels)
 
 
 def train_epoch(
@@ -140,64 +140,65 @@ def train_epoch(
     config: TrainingConfig,
     progress: Progress,
 ) -> tuple[float, float]:
-    """Go once through the training images; return their mean loss and the accuracy, as met on the way."""
+    """Train for one epoch; return the mean loss and the accuracy over its steps."""
     model.train()
     count = len(dataset.train_images)
-    total_loss, right = 0.0, 0
-    with random_numbers_of(config.seed, progress.epoch):
+    total_loss, correct = 0.0, 0
+    with epoch_random_state(config.seed, progress.epoch):
         batches = torch.split(torch.randperm(count), config.batch_size)
         for number, batch in enumerate(batches):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(progress, number / len(batches), config)
-            images, answers = dataset.training_batch(batch)
-            logits = model(fast_layout(images))
-            loss = cross_entropy(logits, answers)
+            images, labels = dataset.training_batch(batch)
+            logits = model(channels_last(images))
+            loss = cross_entropy(logits, labels)
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
             total_loss += loss.item() * len(batch)
-            right += int((logits.argmax(1) == answers).sum())
-    return total_loss / count, right / count
+            correct += int((logits.argmax(1) == labels).sum())
+    return total_loss / count, correct / count
 
 
-def fast_layout(images: Tensor) -> Tensor:
-    """Put the channels of a pixel side by side in memory: convolutions on the CPU take half the time."""
+def channels_last(images: Tensor) -> Tensor:
+    """Return images in the channels-last memory format, which halves the time of convolutions on the CPU."""
     return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images
 
 
-def _lay_out(model: nn.Module) -> None:
-    """Put the channels of the kernels side by side, too: images of one channel do not tell in which order they lie."""
+def _to_channels_last(model: nn.Module) -> None:
+    """Convert the kernels too: the format of one-channel images is ambiguous, so torch goes by the kernels."""
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 @contextmanager
-def random_numbers_of(seed: int, epoch: int) -> Iterator[None]:
-    """Make every random number of an epoch depend on seed and epoch alone; the caller's generator stays as it was."""
+def epoch_random_state(seed: int, epoch: int) -> Iterator[None]:
+    """Seed torch's default generator by seed and epoch; restore its state at the end."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed * 1_000_003 + epoch)  # of the CPU alone, and so without delay
+        torch.default_generator.manual_seed(seed * 1_000_003 + epoch)  # of the CPU only, which is fast
         yield
 
 
 def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
-    """Remove dead units where that makes the rest of the training faster; to find and remove them takes a second."""
-    if measured.flops_kept_compact <= _WORTH_COMPACTING:
+    """Remove dead units if that speeds up the remaining epochs; the removal itself takes about a second."""
+    if measured.flops_kept_compact <= _COMPACTION_THRESHOLD:
         _remove_dead_units(model, dataset, optimizer)
 
 
 def _remove_dead_units(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer) -> None:
     zero_dead_biases(model, dataset.example, optimizer=optimizer)
     shrink_(model, dataset.example, optimizer=optimizer)
-    _lay_out(model)
+    _to_channels_last(model)
 
 
 def _require_finite(objective: float, epoch: int) -> None:
     if not math.isfinite(objective):
         raise DivergedError(
-            f"The training diverged: its objective is {objective} in epoch {epoch}. Lower the strength or the rate."
+            f"The training diverged: the objective is {objective} in epoch {epoch}. "
+            "Lower the strength or the learning rate."
         )
 
 
-def _write_end(
+def _write_results(
     model: nn.Module,
     dataset: Dataset,
     config: TrainingConfig,
@@ -205,10 +206,10 @@ def _write_end(
     history: list[EpochMetrics],
     full: Measurement,
 ) -> None:
-    """Write the network, the network made small, and the result; this last, because it says that the run is done."""
-    small = shrink(model, dataset.example, form="module")  # verified: its outputs stay what they are
-    # What only dead units still hold is gone, too, whether or not they left during the training.
-    measurement = measure(small, dataset.example).against(full)
+    """Write the network, the shrunk network and the result; the result last, because it marks the run as finished."""
+    shrunk = shrink(model, dataset.example, form="module")
+    # Measured after removal, so that the weights of dead units do not count.
+    measurement = measure(shrunk, dataset.example).against(full)
     provenance = {"config": asdict(config), "measurement": measurement.to_dict()}
     save(model, run.weights, provenance=provenance)
     run.write_result(
@@ -223,6 +224,6 @@ def _write_end(
             flops_kept=measurement.flops_kept,
             seconds=sum(metrics.seconds for metrics in history),
             measurement=measurement.to_dict(),
-            small=asdict(write_small(small, dataset.example, run, provenance)),
+            small=asdict(write_shrunk(shrunk, dataset.example, run, provenance)),
         )
     )

@@ -1,4 +1,4 @@
-"""What is written down after each epoch and at the end of a run."""
+"""Records of a run: one per epoch, and the final result."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-import torch
-
 from gossamer_lab.training.progress import Phase
 
 __all__ = ["EpochMetrics", "RunResult", "versions"]
@@ -16,20 +14,20 @@ __all__ = ["EpochMetrics", "RunResult", "versions"]
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """One line of ``metrics.jsonl``. Fractions lie between 0 and 1.
+    """One line of `metrics.jsonl`. Accuracies and kept parts are fractions from 0 to 1.
 
     Attributes:
-        epoch: Counted from 1.
-        phase: The phase it belongs to.
-        loss: Mean over the epoch's images, each in the batch in which it was trained on.
-        penalty: Strength times the regularizer's value at the end of the epoch, at full strength; 0 without one.
-        train_accuracy: Over the same predictions as ``loss``.
-        test_accuracy: At the end of the epoch, on all test images. Nothing is ever chosen by it.
-        params_kept: Weights that are not exactly zero.
-        flops_kept: Multiply-adds with such weights.
-        units_alive: Units that are left in each weight layer.
-        learning_rate: At the end of the epoch.
-        seconds: The epoch took, evaluation included.
+        epoch: Number of the epoch, from 1.
+        phase: Phase of the epoch.
+        loss: Mean training loss over the epoch, each image evaluated in its training step.
+        penalty: Value of the penalty at the end of the epoch, at full strength; 0 without a regularizer.
+        train_accuracy: Accuracy of the predictions that `loss` is computed from.
+        test_accuracy: Accuracy on the test images at the end of the epoch. Nothing is selected by it.
+        params_kept: Fraction of the weights that are not exactly zero.
+        flops_kept: Fraction of the MACs, those with a non-zero weight.
+        units_alive: Number of live units of each weight layer.
+        learning_rate: Learning rate at the end of the epoch.
+        seconds: Wall-clock time of the epoch, including evaluation.
     """
 
     epoch: int
@@ -46,28 +44,29 @@ class EpochMetrics:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
+    """Return the versions of Python, torch and this package."""
+    import torch
+
     return {"python": platform.python_version(), "torch": str(torch.__version__), "gossamer": version("gossamer")}
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What ``result.json`` holds: the end of a run.
+    """The content of `result.json`.
 
     Attributes:
         dataset: Name of the data set.
-        regularizer: Name of the regularizer, or ``none``.
-        strength: Its strength.
-        seed: Of the run.
-        epochs: That the run took.
-        accuracy: On the test images.
-        params_kept: Weights that are not exactly zero, as a fraction.
-        flops_kept: Multiply-adds with weights that are not zero, as a fraction.
-        seconds: Of training, over all epochs, interruptions left out.
-        measurement: The final measurement, layer by layer, as parts of the full network.
-        small: The network without its dead units: its weights (zero or not), multiply-adds and units, and the sizes in
-            bytes of its file and of that of the network as it was trained.
-        versions: Of Python, torch and this library.
+        regularizer: Name of the regularizer, or `none`.
+        strength: Strength of the regularizer.
+        seed: Seed of the run.
+        epochs: Number of epochs trained.
+        accuracy: Accuracy on the test images.
+        params_kept: Fraction of the weights that are not exactly zero.
+        flops_kept: Fraction of the MACs, those with a non-zero weight.
+        seconds: Wall-clock time of all epochs, without interruptions.
+        measurement: Final measurement per layer, relative to the full network.
+        small: The network without its dead units: the fields of `ShrunkNetwork`.
+        versions: Versions of Python, torch and this package.
     """
 
     dataset: str

@@ -1,30 +1,31 @@
-"""Where a training stands, without its tensors: which phase, how far, and what comes next."""
+"""The schedule of a run: phases, early stopping and learning rate."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from gossamer_lab.training.config import TrainingConfig
+if TYPE_CHECKING:
+    from gossamer_lab.training.config import TrainingConfig
 
 __all__ = ["Phase", "Progress", "learning_rate"]
 
 Phase = Literal["sparsify", "hold", "done"]
 
-# What is left of the learning rate when the first phase ends: at nothing, the penalty would do nothing either.
-_LEFT_OF_RATE = 0.1
+# Final learning rate of the first phase, as a fraction of the initial one: at 0 the penalty would have no effect.
+_FINAL_RATE = 0.1
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The epochs behind us.
+    """The state of the schedule between two epochs.
 
     Attributes:
-        epoch: Epochs done, in all.
-        phase: The phase of the next epoch; ``done`` when there is none.
-        phase_epoch: Epochs done in this phase.
-        objective: Of the last epoch, where the next may be compared with it; infinite otherwise.
+        epoch: Number of finished epochs.
+        phase: Phase of the next epoch; `done` if there is none.
+        phase_epoch: Number of finished epochs of this phase.
+        objective: Objective of the last epoch, if the next one is comparable; infinite otherwise.
     """
 
     epoch: int = 0
@@ -33,23 +34,23 @@ class Progress:
     objective: float = math.inf
 
     def after(self, objective: float, config: TrainingConfig) -> Progress:
-        """Return where the training stands after one more epoch that ended with this objective."""
+        """Return the state after one more epoch with this objective."""
         done = self.phase_epoch + 1
         warming = self.phase == "sparsify" and done <= config.warm_up_epochs
-        settled = config.tolerance is not None and not warming and self.objective - objective < config.tolerance
-        if done < _length(self.phase, config) and not settled:
+        converged = config.tolerance is not None and not warming and self.objective - objective < config.tolerance
+        if done < _length(self.phase, config) and not converged:
             return Progress(self.epoch + 1, self.phase, done, math.inf if warming else objective)
-        follows: Phase = "hold" if self.phase == "sparsify" and config.hold_epochs > 0 else "done"
-        return Progress(self.epoch + 1, follows)
+        following: Phase = "hold" if self.phase == "sparsify" and config.hold_epochs > 0 else "done"
+        return Progress(self.epoch + 1, following)
 
 
-def learning_rate(progress: Progress, part: float, config: TrainingConfig) -> float:
-    """Return the learning rate at a part (0 to 1) of the next epoch."""
-    passed = (progress.phase_epoch + part) / _length(progress.phase, config)
+def learning_rate(progress: Progress, fraction: float, config: TrainingConfig) -> float:
+    """Return the learning rate at a fraction (0 to 1) of the next epoch."""
+    passed = (progress.phase_epoch + fraction) / _length(progress.phase, config)
     cosine = 0.5 * (1 + math.cos(math.pi * passed))
     if progress.phase == "hold":
         return config.hold_learning_rate * cosine
-    return config.learning_rate * (_LEFT_OF_RATE + (1 - _LEFT_OF_RATE) * cosine)
+    return config.learning_rate * (_FINAL_RATE + (1 - _FINAL_RATE) * cosine)
 
 
 def _length(phase: Phase, config: TrainingConfig) -> int:

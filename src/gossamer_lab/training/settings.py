@@ -1,12 +1,12 @@
-"""How the network of a data set is trained where nothing else is asked for."""
+"""Default training settings by data set."""
 
 from __future__ import annotations
 
-from gossamer_lab.training.methods import method
+from gossamer_lab.training.regularizers import regularizer_spec
 
 __all__ = ["SETTINGS", "defaults"]
 
-# What the networks larger than that of DIGITS have in common.
+# Shared by all networks but that of DIGITS.
 _COMMON: dict[str, float] = {
     "batch_size": 128,
     "learning_rate": 0.05,
@@ -16,11 +16,11 @@ _COMMON: dict[str, float] = {
     "cost_exponent": 0.25,
 }
 
-# Where epochs are few: the strength rises over nearly all of the first phase, and the second has time to mend. Epochs
-# on large images get shorter as units leave.
-_LONG_PHASES: dict[str, float] = {"warm_up_fraction": 0.86, "hold_fraction": 0.5, "compact_every": 2}
+# For few epochs: a warm-up over most of the first phase, and a second phase long enough to recover. Removing dead units
+# makes the later epochs on large images faster.
+_FEW_EPOCHS: dict[str, float] = {"warm_up_fraction": 0.86, "hold_fraction": 0.5, "compact_every": 2}
 
-# Whatever the regularizer. How they were chosen is told in experiments/digits and experiments/tuning.
+# The same for every regularizer. They were chosen on validation images.
 SETTINGS: dict[str, dict[str, float]] = {
     "digits": {
         "epochs": 100,
@@ -31,14 +31,14 @@ SETTINGS: dict[str, dict[str, float]] = {
         "warm_up_fraction": 0.1,
         "hold_fraction": 0.2,
     },
-    "mnist": {**_COMMON, **_LONG_PHASES, "epochs": 14, "cost_exponent": 0.5},
-    "fashion-mnist": {**_COMMON, **_LONG_PHASES, "epochs": 14, "cost_exponent": 0.5},
+    "mnist": {**_COMMON, **_FEW_EPOCHS, "epochs": 14, "cost_exponent": 0.5},
+    "fashion-mnist": {**_COMMON, **_FEW_EPOCHS, "epochs": 14, "cost_exponent": 0.5},
     "pendigits": {**_COMMON, "epochs": 150, "learning_rate": 0.1, "momentum": 0.95, "hold_fraction": 0.4},
     "sdd": {**_COMMON, "epochs": 30, "momentum": 0.95},
-    "cifar-10": {**_COMMON, **_LONG_PHASES, "epochs": 12, "hold_fraction": 0.42},
+    "cifar-10": {**_COMMON, **_FEW_EPOCHS, "epochs": 12, "hold_fraction": 0.42},
 }
 
-# Strength and shape, where they are not the regularizer's own: what experiments/tuning found.
+# Strength and shape found by tuning, where they are not the regularizer's defaults.
 _TUNED: dict[tuple[str, str], dict[str, float]] = {
     ("mnist", "integrated-tl1"): {"strength": 2.32e-4, "a": 0.02, "s": 0.3},
     ("mnist", "l1"): {"strength": 5e-4},
@@ -54,7 +54,7 @@ _TUNED: dict[tuple[str, str], dict[str, float]] = {
 
 
 def defaults(dataset: str, regularizer: str) -> dict[str, float]:
-    """Return the settings of a data set together with strength and shape of a regularizer for it."""
-    known = method(regularizer)
-    own = {"strength": known.strength, **known.parameters}
+    """Return the settings of a data set, with the strength and shape of a regularizer for it."""
+    spec = regularizer_spec(regularizer)
+    own = {"strength": spec.strength, **spec.parameters}
     return {**SETTINGS[dataset], **own, **_TUNED.get((dataset, regularizer), {})}

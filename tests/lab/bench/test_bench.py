@@ -1,4 +1,4 @@
-"""Every question gives a table of plain values that survives JSON; no test looks at a clock."""
+"""Every benchmark gives a table of plain values that survives JSON; no test looks at a clock."""
 
 import math
 from pathlib import Path
@@ -11,61 +11,55 @@ from gossamer.errors import GossamerError
 from gossamer.penalties import L1, Group, TransformedL1
 from gossamer.proximal import attach
 from gossamer.regularizers import integrated_tl1
-from gossamer_lab.bench import (
-    QUESTIONS,
-    Machine,
-    Result,
-    Timing,
-    fill_page,
-    filled,
-    inductor,
-    inference,
-    markdown,
-    proximal_step,
-    read_result,
-    run,
-    scaling,
-    shrink_cost,
-    take_turns,
-    text,
-    training_loop,
-    training_step,
-    whole_training,
-)
-from gossamer_lab.bench.inductor import _root_polynomial, _transformed_l1
-from gossamer_lab.bench.inference import CASES
+from gossamer_lab.bench import BENCHMARKS
+from gossamer_lab.bench.inference import CASES, inference
 from gossamer_lab.bench.memory import peak_extra_bytes
 from gossamer_lab.bench.models import Workload, lenet, perceptron, residual_network, transformer
+from gossamer_lab.bench.proximal_step import proximal_step
 from gossamer_lab.bench.published import published_integrated_tl1_
+from gossamer_lab.bench.result import Machine, Result, page_section, read_result, result_file
+from gossamer_lab.bench.run import load_benchmark, run
+from gossamer_lab.bench.scaling import scaling
+from gossamer_lab.bench.shrink import shrink_cost
+from gossamer_lab.bench.timing import Timing, time_interleaved
+from gossamer_lab.bench.torch_compile import _root_polynomial, _transformed_l1, torch_compile
+from gossamer_lab.bench.training_loop import training_loop
+from gossamer_lab.bench.training_step import training_step
+from gossamer_lab.bench.whole_training import whole_training
+from gossamer_lab.reporting.page import filled
 
 ROOT = Path(__file__).parents[3]
 
 SMALL = {
-    "a": lambda: proximal_step(rows=20, columns=12, seconds=0.0),
-    "b": lambda: training_step([Workload("small", lambda: nn.Linear(5, 10), (4, 5))], seconds=0.0),
-    "c": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
-    "d": lambda: shrink_cost([10_000]),
-    "e": lambda: whole_training(epochs=1, width=2),
-    "f": lambda: scaling(weights=[1000], tensors=[3], in_tensors=300, seconds=0.0),
-    "g": lambda: training_loop(epochs=2),
-    "h": lambda: inductor(rows=20, columns=12, seconds=0.0),
+    "proximal-step": lambda: proximal_step(rows=20, columns=12, seconds=0.0),
+    "training-step": lambda: training_step([Workload("small", lambda: nn.Linear(5, 10), (4, 5))], seconds=0.0),
+    "inference": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
+    "shrink": lambda: shrink_cost([10_000]),
+    "whole-training": lambda: whole_training(epochs=1, width=2),
+    "scaling": lambda: scaling(weights=[1000], tensors=[3], in_tensors=300, seconds=0.0),
+    "training-loop": lambda: training_loop(epochs=2),
+    "torch-compile": lambda: torch_compile(rows=20, columns=12, seconds=0.0),
 }
 
 
-@pytest.mark.parametrize("question", SMALL)
-def test_every_question(question, tmp_path):
-    result = SMALL[question]()
-    assert result.question == question
+@pytest.mark.parametrize("name", SMALL)
+def test_every_benchmark(name, tmp_path):
+    result = SMALL[name]()
+    assert result.name == name
     assert len({tuple(row) for row in result.rows}) == 1, "the rows have different columns"
     for row in result.rows:
         assert all(value is None or isinstance(value, str | int | float) for value in row.values())
     assert read_result(result.write(tmp_path)) == result
-    for table in (text(result), markdown(result)):
-        assert all(column in table for column in result.rows[0])
+    assert list(result.table().columns) == list(result.rows[0])
+    committed = read_result(result_file(name, ROOT / "benchmarks" / "results"))
+    assert committed.name == name
+    assert committed.note == result.note
+    assert list(committed.rows[0]) == list(result.rows[0])
 
 
-def test_all_questions_are_small_here_too():
-    assert set(SMALL) == set(QUESTIONS)
+def test_all_benchmarks_are_small_here_too():
+    assert set(SMALL) == set(BENCHMARKS)
+    assert all(callable(load_benchmark(name)) for name in BENCHMARKS)
 
 
 def test_peak_extra_bytes():
@@ -83,9 +77,9 @@ def test_the_fused_step_needs_no_memory():
     assert extra is None or extra <= 160_000 + 100_000  # 1 % of the weights; the system counts in pages
 
 
-def test_take_turns_takes_turns():
+def test_timings_are_interleaved():
     calls = []
-    times = take_turns({"x": lambda: calls.append("x"), "y": lambda: calls.append("y")}, seconds=0.0, least=20)
+    times = time_interleaved({"x": lambda: calls.append("x"), "y": lambda: calls.append("y")}, seconds=0.0, least=20)
     turns = [calls[first : first + 2] for first in range(0, len(calls), 2)]
     assert len(turns) == 21  # one that does not count
     assert all(sorted(turn) == ["x", "y"] for turn in turns)
@@ -125,43 +119,40 @@ def test_networks_have_the_sizes_that_they_claim():
 
 def test_run_writes_and_checks(tmp_path, monkeypatch):
     machine = Machine.here()
-    result = Result("a", "title", "note", machine, ({"name": "x", "value": 1.5},))
-    monkeypatch.setitem(QUESTIONS, "a", lambda: result)
-    assert list(run(["a"], tmp_path)) == [result]
-    assert read_result(tmp_path / "a.json") == result
-    with pytest.raises(GossamerError, match="There is no question z"):
+    result = Result("training-step", "title", "note", machine, ({"name": "x", "value": 1.5},))
+    monkeypatch.setattr("gossamer_lab.bench.training_step.training_step", lambda: result)
+    assert list(run(["training-step"], tmp_path)) == [result]
+    assert read_result(tmp_path / "training_step.json") == result
+    with pytest.raises(GossamerError, match=r"Unknown benchmark 'z'\. Available: proximal-step, "):
         list(run(["z"]))
 
 
 def test_a_file_that_is_no_result(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"rows": []}')
-    with pytest.raises(GossamerError, match="is no result of `gossamer bench`"):
+    with pytest.raises(GossamerError, match="is not a result of `gossamer bench`"):
         read_result(path)
 
 
 def test_numbers_are_readable():
     row = {"name": "x", "large": 12345.6, "small": 0.0123456, "count": 1_000_000, "none": None, "nan": math.nan}
-    line = markdown(Result("a", "", "", Machine.here(), (row,))).splitlines()[-1]
+    line = Result("a", "", "", Machine.here(), (row,)).table().markdown().splitlines()[2]
     assert line == "| x | 12,346 | 0.0123 | 1,000,000 |  | nan |"
 
 
 def test_a_page_gets_its_tables_from_the_files(tmp_path):
-    result = Result("a", "title", "A note.", Machine.here(), ({"name": "x", "value": 1.5},))
-    result.write(tmp_path)
-    page = tmp_path / "page.md"
-    page.write_text(
-        "Before.\n\n<!-- table a -->\nold\n<!-- end of table a -->\n\n<!-- table b -->\n<!-- end of table b -->"
+    Result("training-step", "title", "A note.", Machine.here(), ({"name": "x", "value": 1.5},)).write(tmp_path)
+    page = (
+        "<!-- begin training-step -->\nold\n<!-- end training-step -->\n\n<!-- begin scaling -->\n<!-- end scaling -->"
     )
-    fill_page(page, tmp_path)
-    once = page.read_text()
-    assert "| x | 1.5 |" in once
-    assert "A note." in once
+    once = filled(page, page_section(tmp_path))
+    for part in ("Title.", "| x | 1.5 |", "A note. Measured on: ", "(not measured yet: `gossamer bench scaling`)"):
+        assert part in once
     assert "old" not in once
-    assert once == filled(once, tmp_path)
+    assert once == filled(once, page_section(tmp_path))
 
 
 def test_the_page_on_performance_shows_the_committed_results():
     page = (ROOT / "docs" / "performance.md").read_text()
-    assert page == filled(page, ROOT / "benchmarks" / "results")
-    assert all(f"<!-- table {question} -->" in page for question in QUESTIONS)
+    assert page == filled(page, page_section(ROOT / "benchmarks" / "results"))
+    assert all(f"<!-- begin {name} -->" in page for name in BENCHMARKS)

@@ -29,8 +29,9 @@ def test_help_names_the_options_of_the_contract(
     monkeypatch.setenv("COLUMNS", "200")
     code, out, _ = called(["train", "--help"], monkeypatch, capsys)
     assert code == 0
-    settings = {"--regularizer", "--strength", "--a", "--s", "--slant", "--epochs", "--tolerance", "--seed"}
-    files = {"--run-dir", "--resume", "--overwrite", "--compare", "--no-compare", "--json"}
+    settings = {"--regularizer", "--strength", "--a", "--s", "--cost-exponent", "--affine", "--epochs", "--tolerance"}
+    settings |= {"--seed", "--regrow"}
+    files = {"--run-dir", "--data-dir", "--resume", "--overwrite", "--compact", "--compare", "--no-compare", "--json"}
     assert {option for option in settings | files if option not in out} == set()
 
 
@@ -44,15 +45,15 @@ def test_wrong_words_end_with_code_2(
 
 
 def test_an_error_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    line = "error: Unknown data set 'stars'. There is: digits, mnist, fashion-mnist, pendigits, sdd, cifar-10.\n"
+    line = "error: Unknown data set 'stars'. Available: digits, mnist, fashion-mnist, pendigits, sdd, cifar-10.\n"
     assert called(["train", "stars"], monkeypatch, capsys) == (2, "", line)
 
 
 def test_an_option_reaches_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["train", "digits", "--slant", "3", "--run-dir", str(tmp_path / "run")]
-    line = "error: `slant` must lie between 0 and 1/2; received 3.0.\n"
+    words = ["train", "digits", "--affine", "3", "--run-dir", str(tmp_path / "run")]
+    line = "error: `affine` must be a number from 0 to 1/2; received 3.0.\n"
     assert called(words, monkeypatch, capsys) == (2, "", line)
 
 

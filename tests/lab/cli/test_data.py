@@ -21,8 +21,8 @@ Called = Callable[..., tuple[int, str, str]]
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two small files as PENDIGITS, a mirror that does not exist, and no data of this machine."""
     monkeypatch.delenv("GOSSAMER_DATA", raising=False)
-    monkeypatch.setattr("gossamer_lab.data.files.cache", lambda: tmp_path / "cache")
-    monkeypatch.setattr("gossamer_lab.data.fetching.cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("gossamer_lab.data.files.cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("gossamer_lab.data.fetching.cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr("gossamer_lab.data.files._SYSTEM", tmp_path / "system")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     parts = [Part(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in CONTENT.items()]
@@ -60,7 +60,7 @@ def test_list_says_what_is_where(called: Called, folder: Path) -> None:
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     assert [name for name in rows if name in SOURCES] == list(SOURCES)
     assert str(folder / "pendigits") in rows["pendigits"]
-    assert "not here: gossamer data fetch cifar-10" in rows["cifar-10"]
+    assert "not found: gossamer data fetch cifar-10" in rows["cifar-10"]
     assert "scikit-learn" in rows["digits"]
     for word in ("3x32x32", "50,000", "10,000"):
         assert word in rows["cifar-10"]
@@ -101,7 +101,7 @@ def test_fetch_without_a_network_is_one_line_and_code_2(called: Called, tmp_path
 def test_fetch_needs_names_or_all(words: list[str], called: Called) -> None:
     code, out, err = called(*words)
     assert (code, out) == (2, "")
-    assert err.startswith("error: Name the data sets to fetch, or give `--all`. There is: digits, mnist")
+    assert err.startswith("error: Name the data sets to fetch, or give `--all`. Available: digits, mnist")
 
 
 @pytest.mark.parametrize("command", ["fetch", "verify"])

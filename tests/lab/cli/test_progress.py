@@ -4,17 +4,17 @@ import io
 
 from rich.console import Console
 
-from gossamer_lab.cli.progress import Lines
+from gossamer_lab.cli.progress import ProgressLog
 
 
 def test_a_log_has_the_first_part_the_last_and_one_in_a_while() -> None:
     out, now = io.StringIO(), [0.0]
-    lines = Lines(Console(file=out), clock=lambda: now[0])
+    log = ProgressLog(Console(file=out), clock=lambda: now[0])
     for title, total in (("tuning", 2), ("training", 100)):
-        lines.begin(title, total)
+        log.start(title, total)
         for part in range(total):
-            lines.advance(f"part {part}")
+            log.advance(f"part {part}")
             now[0] += 1.0
-    told = out.getvalue().splitlines()
-    assert told[:2] == ["tuning: 1 of 2, part 0", "tuning: 2 of 2, part 1"]
-    assert told[2:] == [f"training: {part + 1} of 100, part {part}" for part in (0, 30, 60, 90, 99)]
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == ["tuning: 1 of 2, part 0", "tuning: 2 of 2, part 1"]
+    assert lines[2:] == [f"training: {part + 1} of 100, part {part}" for part in (0, 30, 60, 90, 99)]

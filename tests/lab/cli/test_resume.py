@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gossamer_lab.cli.train import Request, run_training
+from gossamer_lab.cli.options import RunOptions
+from gossamer_lab.cli.train import run_training
 from gossamer_lab.training import RunDirectory
 
 Command = Callable[..., subprocess.Popen[str]]
@@ -22,7 +23,8 @@ EPOCHS = 30  # the last six of them with the zeros held
 def weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> bytes:
     """The weights of a run that nobody disturbed."""
     path = tmp_path / "whole"
-    assert run_training(Request("digits", epochs=EPOCHS, seed=3, run_dir=path, compare=False, as_json=True)) == 0
+    options = RunOptions(run_dir=path, compare=False, as_json=True)
+    assert run_training("digits", {"epochs": EPOCHS, "seed": 3}, options) == 0
     capsys.readouterr()
     return RunDirectory(path).weights.read_bytes()
 
@@ -75,7 +77,7 @@ def test_a_run_that_is_under_way_is_left_alone(command: Command, tmp_path: Path,
     second = command(*options, choice)
     assert second.wait() == 2
     assert second.stderr is not None
-    assert second.stderr.read().splitlines()[-1].startswith(f"error: Another training is under way in {run}.")
+    assert second.stderr.read().splitlines()[-1].startswith(f"error: Another run is in progress in {run}.")
     metrics = run / "metrics.jsonl"
     wait_for_epochs(first, run, metrics.read_bytes().count(b"\n") + 1)  # the first goes on
     first.send_signal(signal.SIGKILL)

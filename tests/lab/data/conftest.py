@@ -86,8 +86,8 @@ def pack() -> Callable[[str, Contents], bytes]:
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No data of this machine, except where a test asks for it."""
     monkeypatch.delenv("GOSSAMER_DATA", raising=False)
-    monkeypatch.setattr("gossamer_lab.data.files.cache", lambda: tmp_path / "cache")
-    monkeypatch.setattr("gossamer_lab.data.fetching.cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("gossamer_lab.data.files.cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("gossamer_lab.data.fetching.cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr("gossamer_lab.data.files._SYSTEM", tmp_path / "system")
 
 

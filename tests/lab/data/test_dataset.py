@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gossamer.errors import GossamerError
-from gossamer_lab.data import Dataset, hold_out, slant_images
+from gossamer_lab.data import Dataset, hold_out, random_affine
 
 
 def small(train: int = 40, labels: int | None = None, test: int = 4) -> Dataset:
@@ -54,19 +54,19 @@ def test_a_fraction_that_leaves_one_part_empty_is_refused(fraction: float) -> No
         hold_out(small(), fraction, seed=0)
 
 
-def test_slanted_images_are_slanted_first_and_then_varied() -> None:
-    dataset = replace(small(), train_images=torch.rand(40, 1, 9, 9), vary=lambda images: images.flip(-1))
+def test_affine_maps_come_before_the_other_augmentation() -> None:
+    dataset = replace(small(), train_images=torch.rand(40, 1, 9, 9), augment=lambda images: images.flip(-1))
     chosen = torch.arange(10)
     torch.manual_seed(0)
-    images, _ = dataset.slanted(0.2).training_batch(chosen)
+    images, _ = dataset.with_affine(0.2).training_batch(chosen)
     torch.manual_seed(0)
-    assert torch.equal(images, slant_images(dataset.train_images[chosen], 0.2).flip(-1))
+    assert torch.equal(images, random_affine(dataset.train_images[chosen], 0.2).flip(-1))
     torch.manual_seed(0)
-    unvaried, _ = replace(dataset, vary=None).slanted(0.2).training_batch(chosen)
-    assert torch.equal(unvaried, images.flip(-1))
+    unaugmented, _ = replace(dataset, augment=None).with_affine(0.2).training_batch(chosen)
+    assert torch.equal(unaugmented, images.flip(-1))
 
 
-def test_what_is_no_picture_cannot_be_slanted() -> None:
-    with pytest.raises(GossamerError, match=r"pictures, and those of data set 'small' are not; received 0\.1"):
-        replace(small(), pictures=False).slanted(0.1)
-    assert replace(small(), pictures=False).slanted(0.0).vary is None
+def test_affine_maps_need_images() -> None:
+    with pytest.raises(GossamerError, match=r"the inputs of data set 'small' are not images; received 0\.1"):
+        replace(small(), is_image=False).with_affine(0.1)
+    assert replace(small(), is_image=False).with_affine(0.0).augment is None

@@ -29,5 +29,5 @@ def test_the_split_is_the_one_that_the_results_in_this_repository_were_made_with
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(GossamerError, match=r"Unknown data set 'digit'. There is: .*digits"):
+    with pytest.raises(GossamerError, match=r"Unknown data set 'digit'. Available: .*digits"):
         load("digit")

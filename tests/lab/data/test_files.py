@@ -82,7 +82,7 @@ def test_pixels_are_where_they_were(tmp_path: Path, published: Publish, small: M
     blue = (torch.tensor(batch[3, 1 + 2 * 1024 + 32 * 5 + 7]).double() / 255 - 0.4465) / 0.2616
     torch.testing.assert_close(images[3, 2, 5, 7].double(), blue, rtol=0, atol=1e-6)
     first = small("pendigits")["pendigits.tra"].decode().splitlines()[0].split(",")
-    assert not load("pendigits", tmp_path).pictures
+    assert not load("pendigits", tmp_path).is_image
     assert load("pendigits", tmp_path).train_images[0].flatten().mul(100).round().tolist() == list(map(int, first[:16]))
 
 
@@ -101,7 +101,7 @@ def test_sdd_is_standardised_by_its_training_part_and_clipped(tmp_path: Path, pu
     published("sdd", contents)
     write(tmp_path / "sdd", contents)
     dataset = load("sdd", tmp_path)
-    assert not dataset.pictures
+    assert not dataset.is_image
     assert (len(dataset.train_images), len(dataset.test_images)) == (88, 22)
     assert dataset.test_labels.bincount().tolist() == [2] * 11
     assert dataset.train_images[:, 0, 1:].mean(dim=0).abs().max() < 1e-6
@@ -131,7 +131,9 @@ def test_what_is_missing_is_one_error_with_all_remedies(tmp_path: Path, monkeypa
     with pytest.raises(GossamerError) as caught:
         load("mnist", tmp_path / "folder")
     message = str(caught.value)
-    assert message.startswith("Data set 'mnist' is not here: no train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k")
+    assert message.startswith(
+        "Data set 'mnist' was not found: no train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k"
+    )
     looked = [message.index(str(tmp_path / place / "mnist")) for place in ("folder", "named", "cache", "system")]
     assert looked == sorted(looked)
     assert "\n" not in message
@@ -142,7 +144,7 @@ def test_what_is_missing_is_one_error_with_all_remedies(tmp_path: Path, monkeypa
 def damaged(data: bytes) -> dict[str, bytes]:
     packed = gzip.compress(data)
     return {
-        ": holds .* bytes where": gzip.compress(data[:-1]),
+        ": holds .* bytes; t10k": gzip.compress(data[:-1]),
         ": holds more than": gzip.compress(data + b"x"),
         ": its SHA-256 differs": gzip.compress(data[:-2] + bytes((data[-2] ^ 1, data[-1]))),
         ": cannot be read .*end-of-stream": packed[: len(packed) // 2],
@@ -183,15 +185,20 @@ def test_a_damaged_archive_is_named(name: str, tmp_path: Path, published: Publis
             "mnist",
             "train-images-idx3-ubyte",
             idx(np.zeros((20, 27, 28), np.uint8)),
-            r"holds an array of \(20, 27",
+            r"holds an array of shape \(20, 27",
         ),
-        ("mnist", "train-labels-idx1-ubyte", idx(np.full(20, 10, np.uint8)), "has labels from 10 to 10, where"),
-        ("pendigits", "pendigits.tes", b"1, 2, 3\n", "has 3 numbers in a line, where 17 belong"),
+        ("mnist", "train-labels-idx1-ubyte", idx(np.full(20, 10, np.uint8)), "has labels from 10 to 10; mnist has"),
+        ("pendigits", "pendigits.tes", b"1, 2, 3\n", "has 3 columns; 17 are expected"),
         ("pendigits", "pendigits.tes", b"1, 2, three\n", "is not a table of numbers"),
         ("pendigits", "pendigits.tes", b"\xff\n", "is not a table of numbers"),
         ("pendigits", "pendigits.tes", b"nan," * 16 + b" 1\n", "has values that are not finite"),
-        ("sdd", "Sensorless_drive_diagnosis.txt", b"1 " * 48 + b"0\n", "has labels from 0 to 0, where sdd has 1 to 11"),
-        ("cifar-10", "test_batch.bin", bytes(3072), "holds 3,072 bytes, which is no multiple of 3,073"),
+        (
+            "sdd",
+            "Sensorless_drive_diagnosis.txt",
+            b"1 " * 48 + b"0\n",
+            "has labels from 0 to 0; sdd has labels from 1 to 11",
+        ),
+        ("cifar-10", "test_batch.bin", bytes(3072), "holds 3,072 bytes, which is not a multiple of 3,073"),
         ("cifar-10", "test_batch.bin", b"\x0b" + bytes(3072), "has labels from 11 to 11"),
     ],
 )
@@ -216,5 +223,7 @@ def test_the_pickled_version_of_cifar_is_never_opened(kind: str, tmp_path: Path,
         write(tmp_path / "cifar-10" / "cifar-10-batches-py", {"data_batch_1": pickle.dumps(Trap())})
     else:
         write(tmp_path, {"cifar-10-python.tar.gz": pack(".tar.gz", {"data_batch_1": pickle.dumps(Trap())})})
-    with pytest.raises(GossamerError, match=r"stored as pickles.*binary version: run `gossamer data fetch cifar-10`"):
+    with pytest.raises(
+        GossamerError, match=r"is the pickled version.*binary version: run `gossamer data fetch cifar-10`"
+    ):
         load("cifar-10", tmp_path)

@@ -39,5 +39,5 @@ def test_another_magic_number_is_said(start: str) -> None:
 
 
 def test_bytes_too_many_are_said() -> None:
-    with pytest.raises(ValueError, match=r"its header says \(2,\), but 3 values follow"):
+    with pytest.raises(ValueError, match=r"its header states the shape \(2,\), but 3 values follow"):
         parse_idx(packed(np.zeros(2, np.uint8)) + b"x")

@@ -59,7 +59,7 @@ def test_real_files_hold_what_was_published(dataset: Dataset) -> None:
             assert abs(channel.mean()) < 1e-3
             assert abs(channel.std() - 1) < 1e-3
     torch.manual_seed(0)
-    varied, labels = dataset.training_batch(torch.arange(16))
-    assert varied.shape == images[:16].shape
+    augmented, labels = dataset.training_batch(torch.arange(16))
+    assert augmented.shape == images[:16].shape
     assert torch.equal(labels, dataset.train_labels[:16])
-    assert torch.equal(varied, images[:16]) == (dataset.vary is None) == (dataset.name == "sdd")
+    assert torch.equal(augmented, images[:16]) == (dataset.augment is None) == (dataset.name == "sdd")

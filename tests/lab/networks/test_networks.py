@@ -9,7 +9,7 @@ from torch import nn
 from gossamer.errors import GossamerError
 from gossamer.measurement import measure
 from gossamer_lab.data import LOADERS
-from gossamer_lab.networks import NETWORKS, DigitsNetwork, build, example_of, xavier_
+from gossamer_lab.networks import NETWORKS, DigitsNetwork, build, example_input, parameter_shapes, xavier_
 
 
 def test_there_is_a_network_for_every_data_set() -> None:
@@ -18,7 +18,7 @@ def test_there_is_a_network_for_every_data_set() -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_takes_its_example_and_gives_one_logit_per_class(name: str) -> None:
-    assert build(name)(example_of(name)).shape == (1, 11 if name == "sdd" else 10)
+    assert build(name)(example_input(name)).shape == (1, 11 if name == "sdd" else 10)
 
 
 # Convolutions and fully connected layers of the paper's table of architectures.
@@ -40,7 +40,7 @@ def test_has_the_layer_counts_of_the_paper(name: str) -> None:
 
 
 def test_mnist_is_lenet_5_as_others_have_counted_it() -> None:
-    total = measure(build("mnist"), example_of("mnist")).total
+    total = measure(build("mnist"), example_input("mnist")).total
     assert (total.weights, total.macs) == (430_500, 2_293_000)
 
 
@@ -66,5 +66,10 @@ def test_weights_start_within_the_bound_of_xavier_and_biases_at_zero() -> None:
 
 
 def test_an_unknown_network_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(GossamerError, match=r"There is no network 'stars'. There is: .*digits"):
+    with pytest.raises(GossamerError, match=r"Unknown network 'stars'. Available: .*digits"):
         build("stars")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_shapes_are_those_of_the_built_network_without_building_it(name: str) -> None:
+    assert parameter_shapes(name) == tuple(tuple(parameter.shape) for parameter in build(name).parameters())

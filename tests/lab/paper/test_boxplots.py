@@ -6,18 +6,18 @@ import pytest
 
 from gossamer.errors import GossamerError
 from gossamer_lab.paper.boxplots import boxplots_figure
-from gossamer_lab.paper.compared import COMPARED, TABLE
+from gossamer_lab.paper.methods import METHODS, TABLE
 from gossamer_lab.paper.outcomes import Job, Outcome
 from gossamer_lab.training import RunResult, TrainingConfig
 
-KEYS = [compared.key for compared in TABLE]
+KEYS = [method.key for method in TABLE]
 
 
 def outcomes(dataset: str, seeds: int = 3, keys: list[str] | None = None, least: float = 0.1) -> list[Outcome]:
     made = []
     for key in keys or [*KEYS, "dense"]:
         for seed in range(seeds):
-            config = TrainingConfig(dataset, COMPARED[key].regularizer, seed=seed)
+            config = TrainingConfig(dataset, METHODS[key].regularizer, seed=seed)
             kept = least + 0.02 * seed
             result = RunResult(
                 dataset, config.regularizer, 0.0, seed, 1, 0.97 + 0.001 * seed, kept, 2 * kept, 1.0, {}, {}, versions={}
@@ -32,7 +32,7 @@ def test_two_lines_of_three_panels(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
     assert path.stat().st_size > 20_000
     assert [axes.get_title() for axes in figure.axes] == ["PENDIGITS"] * 3 + ["CIFAR-10"] * 3
-    labels = ["test accuracy (%)", "FLOP kept (%)", "parameters kept (%)"]
+    labels = ["test accuracy (%)", "MACs kept (%)", "weights kept (%)"]
     assert [axes.get_ylabel() for axes in figure.axes] == labels * 2
 
 
@@ -63,6 +63,6 @@ def test_missing_methods_and_single_and_collapsed_runs_are_drawn(tmp_path: Path)
 
 
 def test_other_data_sets_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(GossamerError, match="pendigits and cifar-10"):
+    with pytest.raises(GossamerError, match="pendigits or cifar-10"):
         boxplots_figure(outcomes("mnist"), tmp_path / "box.png")
     assert list(tmp_path.iterdir()) == []

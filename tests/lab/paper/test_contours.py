@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gossamer_lab.paper import contours
-from gossamer_lab.paper.contours import contours_figures, write_contours
+from gossamer_lab.paper.contours import EXPERIMENT, write_contours
+from gossamer_lab.paper.experiments import Request
+from gossamer_lab.paper.workspace import Workspace
 
 PNG = b"\x89PNG\r\n"
 SUMS = ["l0", "l1", "SCAD, λ = 0.28, a = 3.7", "MCP, λ = 0.4, γ = 2", "capped l1, a = 0.3", "log, γ = 1000"]
@@ -16,7 +18,7 @@ SUMS += ["lp, p = 1/2", "Tl1, a = 0.01", "Tl1, a = 1", "Tl1, a = 100"]
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("contours") / "deep" / "contours.json"
+    path = tmp_path_factory.mktemp("results") / "contours" / "contours.json"
     with pytest.MonkeyPatch.context() as patch:
         # A grid with 1.0 on it, and fewer points than the figure's: 1.44 (k / 12)^2 for k = 0 .. 12.
         patch.setattr(contours, "_POINTS", 13)
@@ -80,6 +82,10 @@ def test_both_figures_are_drawn_from_the_file_alone(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(contours, "_value")
-    figures = contours_figures(file, tmp_path / "new")
+    results = file.parents[1]
+    content = EXPERIMENT.read(Request(Workspace(results, results, results)))
+    request = Request(Workspace(tmp_path, tmp_path, tmp_path))
+    EXPERIMENT.write(content, request)
+    figures = EXPERIMENT.output_files(request)
     assert [figure.name for figure in figures] == ["contours.png", "contours_of_a.png"]
     assert all(figure.read_bytes().startswith(PNG) for figure in figures)

@@ -6,8 +6,9 @@ import pytest
 
 from gossamer.errors import GossamerError
 from gossamer_lab.paper import effect_of_a
-from gossamer_lab.paper.effect_of_a import effect_of_a_figure, effect_of_a_markdown
+from gossamer_lab.paper.effect_of_a import effect_of_a_figure, effect_of_a_table
 from gossamer_lab.paper.outcomes import Job, Outcome
+from gossamer_lab.reporting.style import SHAPES
 from gossamer_lab.training import EpochMetrics, RunResult, TrainingConfig
 
 PNG = b"\x89PNG\r\n"
@@ -43,7 +44,7 @@ def test_the_table_is_ordered_by_value_and_says_mean_and_deviation() -> None:
         outcome("0.001", 0, 0.96, strength=2e-4),
         outcome("0.001", 1, 0.98, 0.2, strength=2e-4),
     ]
-    lines = effect_of_a_markdown(outcomes).splitlines()
+    lines = effect_of_a_table(outcomes).markdown().splitlines()
     assert lines[0].startswith("| a | strength | accuracy (%)")
     assert lines[2] == "| 0.001 | 0.0002 | 97.00 ± 1.41 | 30.00 ± 14.14 | 15.00 ± 7.07 | 2 |"
     assert lines[3] == "| 100 | 0.001 | 90.00 | 20.00 | 10.00 | 1 |"
@@ -64,8 +65,8 @@ def test_the_lines_are_means_and_the_hold_phase_is_marked(tmp_path: Path, monkey
 
 
 def test_six_lines_differ_without_colour() -> None:
-    looks = {(line.dashes, line.marker) for line in effect_of_a._LINES}
-    assert len(looks) == len({line.dashes for line in effect_of_a._LINES}) == 6
+    looks = {(style.line, style.marker) for style in SHAPES}
+    assert len(looks) == len({style.line for style in SHAPES}) == 6
 
 
 def test_early_ends_and_collapsed_networks_are_drawn_too(tmp_path: Path) -> None:
@@ -78,8 +79,8 @@ def test_early_ends_and_collapsed_networks_are_drawn_too(tmp_path: Path) -> None
 
 def test_refuses_what_it_cannot_show(tmp_path: Path) -> None:
     with pytest.raises(GossamerError, match="received 'itl'"):
-        effect_of_a_markdown([outcome("itl", 0, 0.9)])
+        effect_of_a_table([outcome("itl", 0, 0.9)])
     with pytest.raises(GossamerError, match="up to 6 values of a; received 7"):
         effect_of_a_figure([outcome(str(a), 0, 0.9) for a in range(1, 8)], tmp_path / "a.png")
     with pytest.raises(GossamerError, match="no trainings"):
-        effect_of_a_markdown([])
+        effect_of_a_table([])

@@ -9,8 +9,8 @@ import torch
 from gossamer.errors import GossamerError
 from gossamer.shrinking import shrink_
 from gossamer.store import save
-from gossamer_lab.networks import MnistNetwork, example_of
-from gossamer_lab.paper.filters import _title, collect_filters, filters_figure, has_filters
+from gossamer_lab.networks import MnistNetwork, example_input
+from gossamer_lab.paper.filters import FilterFiles, _title, collect_filters, filters_figure
 from gossamer_lab.paper.outcomes import Job
 from gossamer_lab.training import TrainingConfig
 
@@ -30,7 +30,7 @@ def saved(path: Path, removed: int = 0, zeros: int = 0, compact: bool = False) -
         model.conv1.weight[-1].view(-1)[:zeros] = 0
     full = model.conv1.weight.detach().clone()
     if compact:
-        shrink_(model, example_of("mnist"), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        shrink_(model, example_input("mnist"), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
         assert len(model.conv1.weight) == 20 - removed
     save(model, path)
     return full
@@ -70,17 +70,18 @@ def test_any_number_of_methods_is_drawn(tmp_path: Path, removed: list[int]) -> N
     for key, count in zip(keys, removed, strict=True):
         saved(tmp_path / key, removed=count, zeros=5)
     collect_filters({job(key): tmp_path / key for key in keys}, tmp_path / "filters.json")
-    figure = filters_figure(tmp_path / "filters.json", tmp_path / "new" / "filters.png")
+    figure = filters_figure(json.loads((tmp_path / "filters.json").read_text()), tmp_path / "new" / "filters.png")
     assert figure.read_bytes().startswith(PNG)
 
 
 def test_a_file_is_of_the_trainings_it_was_made_of(tmp_path: Path) -> None:
     saved(tmp_path / "weights")
-    assert not has_filters([job("l1")], tmp_path / "filters.json")
-    collect_filters({job("l1"): tmp_path / "weights"}, tmp_path / "filters.json")
-    assert has_filters([job("l1")], tmp_path / "filters.json")
-    assert not has_filters([job("l1", 2e-3)], tmp_path / "filters.json")
-    assert not has_filters([job("l1"), job("itl")], tmp_path / "filters.json")
+    file = tmp_path / "filters.json"
+    assert FilterFiles().missing([job("l1")], file) == [job("l1")]
+    collect_filters({job("l1"): tmp_path / "weights"}, file)
+    assert FilterFiles().missing([job("l1")], file) == []
+    assert FilterFiles().missing([job("l1", 2e-3)], file) == [job("l1", 2e-3)]
+    assert FilterFiles().missing([job("l1"), job("itl")], file) == [job("itl")]
 
 
 def test_the_paper_stands_beside_ours() -> None:
@@ -91,4 +92,4 @@ def test_the_paper_stands_beside_ours() -> None:
 def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     collect_filters({}, tmp_path / "filters.json")
     with pytest.raises(GossamerError, match="no filters"):
-        filters_figure(tmp_path / "filters.json", tmp_path / "filters.png")
+        filters_figure(json.loads((tmp_path / "filters.json").read_text()), tmp_path / "filters.png")

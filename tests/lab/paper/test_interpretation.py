@@ -4,8 +4,9 @@ import pytest
 from rich.console import Console
 
 from gossamer.errors import GossamerError
-from gossamer_lab.paper.interpretation import interpretation_markdown, interpretation_table
+from gossamer_lab.paper.interpretation import interpretation_table, terminal_table
 from gossamer_lab.paper.outcomes import Job, Outcome
+from gossamer_lab.reporting.tables import print_tables
 from gossamer_lab.training import RunResult, TrainingConfig
 
 
@@ -26,7 +27,7 @@ def test_rows_are_in_the_papers_order_beside_its_figures() -> None:
         outcome("group-lasso", 0, alive=64, hidden=32768, output=640),
         outcome("group-lasso", 1, alive=60, hidden=32768, output=640, accuracy=0.95),
     ]
-    lines = interpretation_markdown(outcomes).splitlines()
+    lines = interpretation_table(outcomes).markdown().splitlines()
     assert len(lines) == 4
     assert lines[2] == (
         "| group sparsity | λ 0.001 | 66.0 ± 2.8 of 128 | 64 of 128 | 50.00 ± 0.00 | 51.60 | 50.00 ± 0.00 "
@@ -42,7 +43,8 @@ def test_the_terminal_shows_the_same() -> None:
     console = Console(width=80)
     with console.capture() as capture:
         alive = (128, 28)
-        console.print(interpretation_table([outcome("group-lasso", seed, alive[seed], 6553, 640) for seed in (0, 1)]))
+        table = terminal_table([outcome("group-lasso", seed, alive[seed], 6553, 640) for seed in (0, 1)])
+        print_tables(console, [table])
     text = capture.get()
     assert "group sparsity" in text
     assert "50.0 ± 70.7 of 128 (64)" in text
@@ -52,4 +54,4 @@ def test_the_terminal_shows_the_same() -> None:
 
 def test_other_regularizers_are_refused() -> None:
     with pytest.raises(GossamerError, match="received outcomes of l1"):
-        interpretation_markdown([outcome("l1", 0, 1, 1, 1)])
+        interpretation_table([outcome("l1", 0, 1, 1, 1)])

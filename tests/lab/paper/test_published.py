@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossamer_lab.paper.compared import TABLE
+from gossamer_lab.paper.methods import TABLE
 from gossamer_lab.paper.published import (
     AVERAGE_RANKS,
     DATASETS,
@@ -12,12 +12,11 @@ from gossamer_lab.paper.published import (
     PUBLISHED,
     REFERENCES,
     Published,
-    best_published_accuracy,
 )
-from gossamer_lab.paper.table import Row, average_ranks
-from gossamer_lab.training.methods import METHODS
+from gossamer_lab.paper.table import Row, average_ranks, best_published_accuracy
+from gossamer_lab.training import REGULARIZERS
 
-KEYS = [compared.key for compared in TABLE]
+KEYS = [method.key for method in TABLE]
 
 
 def ranks_with(sgl_on_sdd: Published) -> dict[tuple[str, str], float]:
@@ -94,7 +93,7 @@ def test_best_accuracy_is_the_one_in_bold_face(dataset: str, best: float) -> Non
 
 
 def test_names_are_those_of_configurations_and_methods() -> None:
-    assert set(INTERPRETATION) <= set(METHODS)
+    assert set(INTERPRETATION) <= set(REGULARIZERS)
     assert list(FILTER_SPARSITY) == KEYS
     assert list(AVERAGE_RANKS) == KEYS
 
@@ -107,7 +106,7 @@ def test_kept_units_explain_the_kept_parameters(reference) -> None:
     assert weights / 430_500 == pytest.approx(reference.params_kept, rel=0.06)
 
 
-def test_references_without_units_are_those_of_single_weights() -> None:
+def test_references_without_units_are_the_unstructured_ones() -> None:
     assert [line.method for line in REFERENCES if not line.units] == ["Sparse VD", "Sparse VD"]
     assert 1 / REFERENCES[3].params_kept == pytest.approx(280, rel=0.02)
     assert 1 / REFERENCES[4].params_kept == pytest.approx(68, rel=0.02)

@@ -10,21 +10,22 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gossamer.errors import GossamerError
-from gossamer_lab.paper.compared import COMPARED, TABLE
+from gossamer_lab.paper.methods import METHODS, TABLE
 from gossamer_lab.paper.outcomes import Job, Outcome
 from gossamer_lab.paper.published import DATASETS, MEASURES, PUBLISHED
 from gossamer_lab.paper.table import Row, average_ranks, by_method, floor_check, rows, to_json
-from gossamer_lab.paper.table_text import to_markdown, to_rich
+from gossamer_lab.paper.table_sections import terminal_tables, to_markdown
+from gossamer_lab.reporting.tables import print_tables
 from gossamer_lab.training import RunResult, TrainingConfig
 
-KEYS = [compared.key for compared in TABLE]
+KEYS = [method.key for method in TABLE]
 fractions = st.floats(0, 1, allow_subnormal=False)
 
 
 def outcome(
     dataset: str, key: str, seed: int = 0, accuracy: float = 0.9, flops: float = 0.2, params: float = 0.1, **setting
 ) -> Outcome:
-    config = TrainingConfig(dataset, COMPARED[key].regularizer, seed=seed, **setting)
+    config = TrainingConfig(dataset, METHODS[key].regularizer, seed=seed, **setting)
     total, small = {"weights": 1_000, "macs": 10_000}, {"weights": 200 + 100 * seed, "macs": 4_000, "file_bytes": 900}
     result = RunResult(
         dataset, config.regularizer, config.strength, seed, 10, accuracy, params, flops, 1.0, {"total": total}, small
@@ -74,7 +75,7 @@ def test_seeds_are_gathered_in_their_order() -> None:
 
 def test_outcomes_that_do_not_fit_together_are_refused() -> None:
     first = outcome("mnist", "l1", 0, strength=1e-4)
-    with pytest.raises(GossamerError, match=r"mnist, l1, seed 0 is there twice"):
+    with pytest.raises(GossamerError, match=r"mnist, l1, seed 0 occurs twice"):
         rows([first, first])
     with pytest.raises(GossamerError, match=r"seed 1 has another setting than seed 0: strength 0.001 \(not 0.0001\)"):
         rows([first, outcome("mnist", "l1", 1, strength=1e-3)])
@@ -176,7 +177,7 @@ def test_markdown_ends_with_what_is_left_dense_ranks_and_floor() -> None:
     assert "| integrated Tl1 | **1** | 2.2 | **1** | 1 | **2.5** | 1.4 |" in ranks
     assert "| MNIST | 93.00 ✗ | 98.82 | 0.100 ✓ | 17.42 | 10.00 ✓ | 16.01 |" in floor
     ratio = math.prod(0.001 / PUBLISHED[dataset, "itl"].flops_kept for dataset in DATASETS) ** 0.2
-    assert f"over 5 data sets: FLOP {ratio:.3f}" in floor
+    assert f"over 5 data sets: MACs {ratio:.3f}" in floor
 
 
 def test_markdown_is_made_of_whole_tables() -> None:
@@ -195,8 +196,7 @@ def test_a_part_of_the_table_is_written_too() -> None:
 def test_the_terminal_shows_all_of_it_in_80_columns() -> None:
     console = Console(width=80)
     with console.capture() as capture:
-        for table in to_rich(whole_table()):
-            console.print(table)
+        print_tables(console, terminal_tables(whole_table()))
     text = capture.get()
     assert "…" not in text
     assert "93.00±0.10 (97.32)" in text

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 
 from gossamer.errors import GossamerError
-from gossamer_lab.paper.style import STYLES
 from gossamer_lab.paper.tradeoff import TradeoffPoint, frontier, tradeoff_figure
+from gossamer_lab.reporting import style
 
 METHODS = ("l2", "l1", "sgl", "cges", "itl")
 grid = st.integers(0, 5).map(lambda number: number / 5)
@@ -40,13 +40,13 @@ def test_frontier_is_what_brute_force_leaves(pairs: list[tuple[float, float]]) -
 
 def test_four_panels_with_units_and_a_legend(tmp_path: Path) -> None:
     path = tmp_path / "new" / "trade.png"
-    figure = tradeoff_figure(points("pendigits") + points("mnist"), path, "test images")
+    figure = tradeoff_figure(points("pendigits") + points("mnist"), path)
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
     assert path.stat().st_size > 20_000
     assert [axes.get_title() for axes in figure.axes] == ["MNIST", "MNIST", "PENDIGITS", "PENDIGITS"]
-    labels = ["FLOP kept (%), log scale", "parameters kept (%), log scale"]
+    labels = ["MACs kept (%), log scale", "weights kept (%), log scale"]
     assert [axes.get_xlabel() for axes in figure.axes] == labels * 2
-    assert {axes.get_ylabel() for axes in figure.axes} == {"accuracy on the test images (%)"}
+    assert {axes.get_ylabel() for axes in figure.axes} == {"test accuracy (%)"}
     assert {axes.get_xscale() for axes in figure.axes} == {"log"}
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["l2", "l1", "SGL", "CGES", "ITL"]
@@ -56,9 +56,8 @@ def test_methods_differ_without_colour(tmp_path: Path) -> None:
     figure = tradeoff_figure(points("mnist"), tmp_path / "trade.png")
     lines = [line for line in figure.axes[0].get_lines() if not str(line.get_label()).startswith("_")]
     assert len(lines) == 5
-    assert figure.axes[0].get_ylabel() == "accuracy (%)"
     assert len({line.get_marker() for line in lines}) == 5
-    assert len({STYLES[method].line for method in METHODS}) == 5
+    assert len({style.METHODS[method].line for method in METHODS}) == 5
     lightness = [
         0.299 * red + 0.587 * green + 0.114 * blue for red, green, blue in (to_rgb(line.get_color()) for line in lines)
     ]
@@ -78,7 +77,7 @@ def test_collapsed_runs_do_not_stretch_the_axes_and_are_counted(tmp_path: Path) 
         low, high = axes.get_ylim()
         assert 97 < low < 98.2
         assert 99 < high < 100
-        assert [text.get_text() for text in axes.texts] == ["below: 1 l1, 1 SGL, 1 CGES, 1 ITL"]
+        assert [text.get_text() for text in axes.texts] == ["not drawn: 1 l1, 1 SGL, 1 CGES, 1 ITL"]
 
 
 def test_networks_without_weights_and_without_errors_are_drawn(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_networks_without_weights_and_without_errors_are_drawn(tmp_path: Path) -
 
 
 def test_nothing_to_draw_and_unknown_methods_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(GossamerError, match="mnist and pendigits"):
+    with pytest.raises(GossamerError, match="mnist or pendigits"):
         tradeoff_figure(points("sdd"), tmp_path / "trade.png")
     with pytest.raises(GossamerError, match="received 'dense'"):
         tradeoff_figure([TradeoffPoint("mnist", "dense", 0.99, 1.0, 1.0)], tmp_path / "trade.png")

@@ -44,7 +44,7 @@ class Unloadable:
 
 @dataclass(frozen=True)
 class Blocking:
-    """Notes every call in ``folder``; from ``x == at`` on, says so and never ends, unless a file ``go`` is there."""
+    """Notes every call in `folder`; from `x == at` on, says so and never ends, unless a file `go` is there."""
 
     folder: Path
     at: float
@@ -64,28 +64,28 @@ class RefusedError(GossamerError):
     """An error with a name of its own."""
 
 
-def square(number, tell):
-    tell(f"squaring {number}")
+def square(number, on_progress):
+    on_progress(f"squaring {number}")
     return number**2
 
 
-def refuse(number, tell):
+def refuse(number, on_progress):
     if number == 2:
         raise RefusedError("not 2")
     return number
 
 
-def stumble(number, tell):
+def stumble(number, on_progress):
     return 1 / (number - 1)
 
 
-def wait_for_ever(number, tell):
-    tell(str(os.getpid()))
+def wait_for_ever(number, on_progress):
+    on_progress(str(os.getpid()))
     threading.Event().wait()
 
 
-def wait_after_the_first(number, tell):
+def wait_after_the_first(number, on_progress):
     if number == 1:
-        tell(str(os.getpid()))
+        on_progress(str(os.getpid()))
         return number
-    return wait_for_ever(number, tell)
+    return wait_for_ever(number, on_progress)

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from gossamer import GossamerError
-from gossamer_lab.sweeps import Study, finished, run_studies
-from gossamer_lab.sweeps.storage import sole_writer
+from gossamer_lab.sweeps import Study, finished_trials, run_studies
+from gossamer_lab.sweeps.storage import exclusive_writer
 
 GRID = {"x": range(4), "y": (-1.0, 0.5)}
 
@@ -56,8 +56,8 @@ def test_two_workers_find_the_minimum_and_try_each_point_once(objectives, storag
         assert (trial.value, trial.figures) == objectives.quadratic(trial.parameters)
         assert trial.seconds > 0
         assert trial.failure is None
-    assert finished(storage, "first") == trials[:8]
-    assert finished(storage, "second") == trials[8:]
+    assert finished_trials(storage, "first") == trials[:8]
+    assert finished_trials(storage, "second") == trials[8:]
 
 
 def test_a_finished_study_starts_no_worker(objectives, storage, request):
@@ -96,7 +96,7 @@ def test_a_larger_budget_goes_on_and_another_grid_keeps_what_it_shares(objective
     trials, new = run(narrow, 3)
     assert trials == shared + new
     assert points(trials) == points(shared + new) == [(("x", x), ("y", -1.0)) for x in (0, 1, 9)]
-    assert finished(storage, "s") == five + new
+    assert finished_trials(storage, "s") == five + new
 
 
 def test_a_diverged_point_counts_and_is_not_tried_again(objectives, storage, request):
@@ -111,7 +111,7 @@ def test_a_diverged_point_counts_and_is_not_tried_again(objectives, storage, req
     }
     assert by_point[1].value == by_point[2].value == math.inf
     request.getfixturevalue("no_worker")
-    assert run_studies(studies, storage, workers=1) == finished(storage, "s") == trials
+    assert run_studies(studies, storage, workers=1) == finished_trials(storage, "s") == trials
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_error_of_the_objective_stops_the_sweep(objectives, storage, name, me
     study = Study("s", {"x": range(4)}, trials=4)
     with pytest.raises(GossamerError, match=message):
         run_studies([(study, objective)], storage, workers=1)
-    assert finished(storage, "s") == []
+    assert finished_trials(storage, "s") == []
 
 
 def test_workers_have_one_thread(objectives, storage):
@@ -137,25 +137,25 @@ def test_workers_have_one_thread(objectives, storage):
 
 
 def test_nothing_is_finished_where_there_is_nothing(storage, objectives, no_worker):
-    assert finished(storage, "s") == []
+    assert finished_trials(storage, "s") == []
     assert not storage.parent.exists()
     assert run_studies([], storage, workers=1) == []
-    assert finished(storage, "s") == []
+    assert finished_trials(storage, "s") == []
 
 
 def test_two_sweeps_on_one_storage_are_refused(objectives, storage):
     studies = [(Study("s", GRID, trials=1), objectives.quadratic)]
-    with sole_writer(storage), pytest.raises(GossamerError, match="most likely another sweep runs on it"):
+    with exclusive_writer(storage), pytest.raises(GossamerError, match="most likely another sweep is running on it"):
         run_studies(studies, storage, workers=1)
 
 
 def test_bad_input(objectives, tmp_path):
     study = Study("s", GRID, trials=1)
     storage = tmp_path / "sweep.db"
-    with pytest.raises(GossamerError, match="names of their own; received several of \\['s'\\]"):
+    with pytest.raises(GossamerError, match="distinct names; received several of \\['s'\\]"):
         run_studies([(study, objectives.quadratic)] * 2, storage, workers=1)
     for workers in (0, 1.5, True):
-        with pytest.raises(GossamerError, match="`workers` must be a whole number, at least 1"):
+        with pytest.raises(GossamerError, match="`workers` must be an integer, at least 1"):
             run_studies([(study, objectives.quadratic)], storage, workers=workers)
     with pytest.raises(GossamerError, match="can be pickled"):
         run_studies([(study, lambda parameters: (0.0, {}))], storage, workers=1)
@@ -174,10 +174,10 @@ def test_a_file_of_someone_else_is_left_alone(objectives, tmp_path, content):
         connection.execute("CREATE TABLE other (x)")
         connection.close()
     before = storage.read_bytes()
-    with pytest.raises(GossamerError, match="is not a storage of studies"):
+    with pytest.raises(GossamerError, match="is not a usable Optuna storage"):
         run_studies([(Study("s", GRID, trials=1), objectives.quadratic)], storage, workers=1)
-    with pytest.raises(GossamerError, match="is not a storage of studies"):
-        finished(storage, "s")
+    with pytest.raises(GossamerError, match="is not a usable Optuna storage"):
+        finished_trials(storage, "s")
     assert storage.read_bytes() == before
 
 
@@ -185,8 +185,8 @@ def test_without_optuna(objectives, storage, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     for call in (
         lambda: run_studies([(Study("s", GRID, trials=1), objectives.quadratic)], storage, workers=1),
-        lambda: finished(storage, "s"),
+        lambda: finished_trials(storage, "s"),
     ):
-        with pytest.raises(GossamerError, match=r"need Optuna.*`pip install gossamer\[sweeps\]`"):
+        with pytest.raises(GossamerError, match=r"need Optuna.*`pip install 'gossamer\[lab\]'`"):
             call()
     assert not storage.parent.exists()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer_lab.sweeps import finished, run_studies
+from gossamer_lab.sweeps import finished_trials, run_studies
 
 HERE = Path(__file__).parent
 STORAGE = "sweep.db"
@@ -89,7 +89,7 @@ def resume(folder):
 
 def check_resumed(folder, blocked):
     """Everything is finished once; only what was being tried was tried again."""
-    before = finished(folder / STORAGE, "blocking")
+    before = finished_trials(folder / STORAGE, "blocking")
     assert len(before) <= 6 - blocked
     trials = resume(folder)
     assert trials[: len(before)] == before
@@ -127,5 +127,5 @@ def test_a_killed_worker_ends_the_sweep_and_its_point_is_tried_again(start, tmp_
     sweep.wait_for_workers_gone()
     _, err = sweep.process.communicate()
     assert sweep.process.returncode == 1
-    assert "A worker process ended by itself with exit code -9" in err
+    assert "A worker process exited unexpectedly with code -9" in err
     check_resumed(tmp_path, blocked=2)

@@ -34,18 +34,18 @@ def test_the_seed_alone_decides_the_order():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": ""}, r"`Study\(name=...\)` must be text"),
-        ({"name": "n" * 513}, "must be text of 1 to 512"),
-        ({"grid": {}}, r"`Study\(grid=...\)` must name a parameter; received {}"),
-        ({"grid": {"x": []}}, r"`Study\(grid\['x'\]=...\)` must hold a value; received \[\]"),
-        ({"grid": {"x": [1.0, math.nan]}}, "must hold finite numbers"),
-        ({"grid": {"x": "12"}}, "must hold finite numbers"),
-        ({"grid": {"x": [1, 1.0]}}, "must hold every value once"),
-        ({"grid": {1: [1.0]}}, "must name parameters by text"),
-        ({"trials": 0}, r"must be a whole number from 1 to 6, the points of the grid; received 0"),
+        ({"name": ""}, r"`Study\(name=...\)` must be a string"),
+        ({"name": "n" * 513}, "must be a string of 1 to 512"),
+        ({"grid": {}}, r"`Study\(grid=...\)` must have at least one parameter; received {}"),
+        ({"grid": {"x": []}}, r"`Study\(grid\['x'\]=...\)` must have at least one value; received \[\]"),
+        ({"grid": {"x": [1.0, math.nan]}}, "must contain finite numbers"),
+        ({"grid": {"x": "12"}}, "must contain finite numbers"),
+        ({"grid": {"x": [1, 1.0]}}, "must contain every value once"),
+        ({"grid": {1: [1.0]}}, "must have parameter names"),
+        ({"trials": 0}, r"must be an integer from 1 to 6, the size of the grid; received 0"),
         ({"trials": 7}, "from 1 to 6"),
         ({"trials": 2.0}, "from 1 to 6"),
-        ({"seed": -1}, r"`Study\(seed=...\)` must be a whole number, not negative; received -1"),
+        ({"seed": -1}, r"`Study\(seed=...\)` must be a non-negative integer; received -1"),
     ],
 )
 def test_bad_input(arguments, message):

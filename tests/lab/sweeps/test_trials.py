@@ -41,7 +41,7 @@ def test_reading_needs_no_optuna(tmp_path):
 
 
 def test_a_number_that_is_not_finite_is_refused(tmp_path):
-    with pytest.raises(GossamerError, match="must hold finite numbers"):
+    with pytest.raises(GossamerError, match="must have finite numbers"):
         write_trials(tmp_path / "trials.jsonl", [Trial("a", 0, {"x": 0.1}, 1.0, {"loss": math.nan}, 1.0)])
     assert list(tmp_path.iterdir()) == []
 

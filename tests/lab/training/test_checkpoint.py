@@ -55,7 +55,7 @@ def test_damage_anywhere_is_one_clear_error(tmp_path: Path, small_network: Calla
     flipped = whole[:inside_a_tensor] + bytes([whole[inside_a_tensor] ^ 1]) + whole[inside_a_tensor + 1 :]
     for damaged in (b"", b"not an archive", whole[: len(whole) // 2], flipped):
         path.write_bytes(damaged)
-        with pytest.raises(GossamerError, match=r"checkpoint\.pt is damaged.*--overwrite"):
+        with pytest.raises(GossamerError, match=r"checkpoint\.pt is corrupt.*--overwrite"):
             load_checkpoint(path, model)
 
 
@@ -100,6 +100,6 @@ def test_no_code_in_a_checkpoint_is_run(
     monkeypatch.chdir(tmp_path)
     torch.save({"model": _Hostile()}, tmp_path / "checkpoint.pt")
     model = small_network()
-    with pytest.raises(GossamerError, match="damaged"):
+    with pytest.raises(GossamerError, match="corrupt"):
         load_checkpoint(tmp_path / "checkpoint.pt", model)
     assert not (tmp_path / "hostile").exists()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gossamer.errors import GossamerError
 from gossamer_lab.training import TrainingConfig
+from gossamer_lab.training.config import RENAMED
 
 DIGITS = TrainingConfig(dataset="digits")
 
@@ -55,7 +56,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ("warm_up_fraction", -0.1),
         ("hold_fraction", 1.0),
         ("regrow", 1),
-        *(("slant", value) for value in (-0.1, 0.6, NAN, "1")),
+        *(("affine", value) for value in (-0.1, 0.6, NAN, "1")),
     ],
 )
 def test_bad_values_are_named_with_what_was_received(name: str, value: Any) -> None:
@@ -76,7 +77,7 @@ def test_differences_name_both_values() -> None:
         ("[]", "format"),
         (json.dumps(asdict(DIGITS)), "format"),
         (DIGITS.to_json().replace('"seed"', '"sead"'), "sead"),
-        (json.dumps({"format": "gossamer-run-1", "dataset": "digits"}), "without"),
+        (json.dumps({"format": "gossamer-run-1", "dataset": "digits"}), "missing"),
         (DIGITS.to_json().replace('"seed": 0', '"seed": -4'), "seed"),
     ],
 )
@@ -90,8 +91,24 @@ def test_regrowth_needs_a_second_phase() -> None:
         replace(DIGITS, regrow=True, hold_fraction=0.0)
 
 
-@pytest.mark.parametrize("setting", ["regrow", "slant"])
+@pytest.mark.parametrize("setting", ["regrow", "affine"])
 def test_a_run_from_before_a_setting_has_its_default(setting: str) -> None:
     values = json.loads(replace(DIGITS, seed=3).to_json())
     del values[setting]
     assert TrainingConfig.from_json(json.dumps(values)) == replace(DIGITS, seed=3)
+
+
+def test_earlier_names_are_read_and_the_current_ones_written() -> None:
+    config = replace(DIGITS, augment=False, affine=0.1)
+    current = json.loads(config.to_json())
+    earlier = {RENAMED.get(name, name): value for name, value in current.items()}
+    assert {"vary", "slant"} <= set(earlier)
+    assert TrainingConfig.from_json(json.dumps(earlier)) == config
+    assert not set(RENAMED.values()) & set(current)
+    del earlier["format"], earlier["slant"]
+    assert TrainingConfig.from_dict(earlier) == replace(config, affine=0.0)
+
+
+def test_a_setting_under_both_its_names_is_refused() -> None:
+    with pytest.raises(GossamerError, match="unknown slant"):
+        TrainingConfig.from_dict({"dataset": "digits", "affine": 0.1, "slant": 0.2})

@@ -94,16 +94,16 @@ def test_clear_of_a_folder_that_is_not_there_does_nothing(tmp_path: Path) -> Non
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_folder_that_is_held_is_neither_held_again_nor_cleared(tmp_path: Path, config: TrainingConfig) -> None:
+def test_a_locked_folder_is_neither_locked_again_nor_cleared(tmp_path: Path, config: TrainingConfig) -> None:
     run = open_run(tmp_path / "run", config)
     before = contents(tmp_path)
-    with run.held():
-        with pytest.raises(GossamerError, match="under way"), RunDirectory(run.path).held():
+    with run.lock():
+        with pytest.raises(GossamerError, match="in progress"), RunDirectory(run.path).lock():
             pass
-        with pytest.raises(GossamerError, match="under way"):
+        with pytest.raises(GossamerError, match="in progress"):
             clear(run.path)
         assert contents(tmp_path) == before
-    with run.held():
+    with run.lock():
         pass
     clear(run.path)
     assert not run.path.exists()
@@ -129,7 +129,7 @@ def test_lines_after_the_checkpoint_are_dropped_even_when_torn(tmp_path: Path, c
     whole = run.metrics.read_bytes()
     with run.metrics.open("a") as file:
         file.write('{"epoch": 2, "ph')
-    assert run.keep_metrics(1) == [EPOCH]
+    assert run.truncate_metrics(1) == [EPOCH]
     assert run.metrics.read_bytes() == whole
 
 
@@ -137,17 +137,17 @@ def test_lines_after_the_checkpoint_are_dropped_even_when_torn(tmp_path: Path, c
 def test_damaged_metrics_are_one_clear_error(tmp_path: Path, config: TrainingConfig, damage: str) -> None:
     run = open_run(tmp_path, config)
     run.metrics.write_text(damage)
-    with pytest.raises(GossamerError, match=r"metrics\.jsonl is damaged"):
-        run.keep_metrics(1)
+    with pytest.raises(GossamerError, match=r"metrics\.jsonl is corrupt"):
+        run.truncate_metrics(1)
 
 
 def test_a_result_that_is_not_there_or_damaged_is_one_clear_error(tmp_path: Path, config: TrainingConfig) -> None:
     run = open_run(tmp_path, config)
-    with pytest.raises(GossamerError, match="no finished run"):
+    with pytest.raises(GossamerError, match="not a finished run"):
         run.read_result()
     run.result.write_text("{")
-    with pytest.raises(GossamerError, match=r"result\.json is damaged"):
+    with pytest.raises(GossamerError, match=r"result\.json is corrupt"):
         run.read_result()
     run.result.write_text('{"dataset": "digits"}')
-    with pytest.raises(GossamerError, match=r"result\.json is damaged"):
+    with pytest.raises(GossamerError, match=r"result\.json is corrupt"):
         RunDirectory(tmp_path).read_result()
