@@ -1,9 +1,9 @@
-"""Choose the strengths on a part of the training images; the test images are never looked at.
+"""Choose the strengths on validation images; the test images are not used.
 
-    OMP_NUM_THREADS=1 python experiments/digits/choose.py      # writes validation.jsonl, a line as each training ends
+    OMP_NUM_THREADS=1 python experiments/digits/choose.py      # writes validation.jsonl
 
-Every candidate trains on six splits of the 1,437 training images, 80 % to learn and 20 % to judge, by the recipe of
-`gossamer train digits`.
+Every candidate is trained on six splits of the 1,437 training images, 80 % for training and 20 % for validation, with
+the recipe of `gossamer train digits`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from gossamer_lab.data import digits, hold_out
-from gossamer_lab.training import SETTINGS, TrainingConfig, assemble, method, open_run, train
+from gossamer_lab.training import SETTINGS, TrainingConfig, assemble, open_run, regularizer_spec, train
 
 FILE = Path(__file__).with_name("validation.jsonl")
 SPLITS = range(6)
@@ -24,7 +24,7 @@ CANDIDATES = {"none": (0.0,), "integrated-tl1": (5e-4, 1e-3, 2e-3), "l1": (5e-4,
 
 def validate(regularizer: str, strength: float, split: int) -> dict[str, object]:
     dataset = hold_out(digits(), fraction=0.2, seed=split)
-    settings = {**SETTINGS["digits"], **method(regularizer).parameters, "strength": strength, "seed": split}
+    settings = {**SETTINGS["digits"], **regularizer_spec(regularizer).parameters, "strength": strength, "seed": split}
     config = TrainingConfig(dataset="digits", regularizer=regularizer, **settings)
     model, penalty = assemble(config, dataset)
     with TemporaryDirectory() as folder:

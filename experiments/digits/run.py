@@ -1,8 +1,8 @@
-"""Make the results of this experiment again: `gossamer train digits` with its defaults, seeds 0, 1 and 2.
+"""Reproduce the results: `gossamer train digits` with its defaults, seeds 0, 1 and 2.
 
-    OMP_NUM_THREADS=1 python experiments/digits/run.py [FOLDER]      # stopped at any moment, it goes on where it was
+    OMP_NUM_THREADS=1 python experiments/digits/run.py [FOLDER]      # resumes after an interruption
 
-The runs go to FOLDER (runs/digits-experiment), the ends of all nine trainings to results.jsonl.
+The runs are written to FOLDER (default: runs/digits-experiment), the results of all nine trainings to results.jsonl.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 
+from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.training import RunDirectory, RunResult
 
 FILE = Path(__file__).with_name("results.jsonl")
@@ -27,17 +28,22 @@ def results_of(seed: int, folder: Path) -> list[RunResult]:
     return [RunDirectory(path / name).read_result() for name in ("", "l1", "dense")]
 
 
+def summary(results: list[RunResult]) -> Table:
+    rows = []
+    for name in ("integrated-tl1", "l1", "none"):
+        runs = [result for result in results if result.regularizer == name]
+        figures = (mean(getattr(run, field) for run in runs) for field in ("accuracy", "params_kept", "flops_kept"))
+        seconds = mean(run.seconds for run in runs)
+        rows.append([name, f"{runs[0].strength:g}", *(f"{percent(figure)} %" for figure in figures), f"{seconds:.1f}"])
+    columns = ("regularizer", "strength", "test accuracy", "weights kept", "MACs kept", "seconds")
+    return Table(columns, rows)
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs") / "digits-experiment"
     results = [result for seed in SEEDS for result in results_of(seed, folder)]
     FILE.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results))
-    print("| regularizer | strength | test accuracy | weights kept | multiply-adds kept | seconds |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name in ("integrated-tl1", "l1", "none"):
-        rows = [result for result in results if result.regularizer == name]
-        figures = (mean(getattr(row, field) for row in rows) for field in ("accuracy", "params_kept", "flops_kept"))
-        shown = " | ".join(f"{100 * figure:.2f} %" for figure in figures)
-        print(f"| {name} | {rows[0].strength:g} | {shown} | {mean(row.seconds for row in rows):.1f} |")
+    print(summary(results).markdown())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Shrink networks of public packages, half of whose units are dead, as their authors wrote them.
+"""Shrink networks of public packages with half of their units dead.
 
     pip install --no-deps --target PACKAGES pytorchcv efficientnet_pytorch monai transformers x-transformers ...
     OMP_NUM_THREADS=1 PYTHONPATH=PACKAGES python experiments/public_models/run.py     # writes results.jsonl
 
-In every linear and convolutional layer half of the output units, drawn at random, get zero weights and biases, and
-batch norms get no shift. `shrink` verifies that the outputs stay what they were, or it does not return.
+In every linear and convolutional layer half of the output units, drawn at random, get zero weights and biases; batch
+norms get zero shifts. `shrink` raises an error if the outputs change.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ TRANSFORMERS = {
 
 
 def from_pytorchcv(name: str) -> nn.Module:
-    # It imports torchvision for one operation that none of these networks uses.
+    # pytorchcv imports torchvision for one operation that none of these networks uses.
     vision, operations = types.ModuleType("torchvision"), types.ModuleType("torchvision.ops")
     operations.DeformConv2d, operations.deform_conv2d, vision.ops = object, None, operations
     sys.modules.update({"torchvision": vision, "torchvision.ops": operations})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gossamer_lab.cli import app
-from gossamer_lab.cli.report import OPTIONS, train_command
-from gossamer_lab.cli.train import Request, run_training
-from gossamer_lab.training import METHODS, SETTINGS, RunDirectory, TrainingConfig, defaults
+from gossamer_lab.cli.options import RunOptions
+from gossamer_lab.cli.report import train_command
+from gossamer_lab.cli.train import run_training
+from gossamer_lab.training import REGULARIZERS, SETTINGS, RunDirectory, TrainingConfig, defaults
 
 STORED = Path(__file__).parents[2] / "fixtures" / "run_format_1" / "finished"
 
@@ -37,17 +38,12 @@ def stored(tmp_path: Path) -> Path:
     return Path(shutil.copytree(STORED, tmp_path / "run"))
 
 
-def test_the_options_are_those_of_train() -> None:
-    settings = {field.name for field in fields(TrainingConfig)}
-    assert {*OPTIONS, "dataset"} == {field.name for field in fields(Request)} & settings
-
-
 @pytest.mark.parametrize(
     "config",
     [
-        *(config_of(regularizer=name) for name in METHODS),
+        *(config_of(regularizer=name) for name in REGULARIZERS),
         *(config_of(dataset) for dataset in SETTINGS),
-        config_of(epochs=50, compact_every=5, strength=2e-5, a=0.02, s=0.3, slant=0.05, tolerance=1e-7, seed=9),
+        config_of(epochs=50, compact_every=5, strength=2e-5, a=0.02, s=0.3, affine=0.05, tolerance=1e-7, seed=9),
         config_of(regrow=True, cost_exponent=0.25),
     ],
     ids=lambda config: f"{config.dataset}-{config.regularizer}",
@@ -60,7 +56,7 @@ def test_the_command_trains_with_the_same_configuration(
     command = train_command(config, tmp_path / "a run", compare=compare)
     assert command.purpose == "Train it again"
     monkeypatch.setattr("gossamer_lab.cli.train.obtain", lambda *_: None)
-    monkeypatch.setattr("gossamer_lab.cli.train.images_of", lambda *_: None)
+    monkeypatch.setattr("gossamer_lab.cli.train.load_dataset", lambda *_: None)
     monkeypatch.setattr("gossamer_lab.cli.train._train_and_show", lambda *_: None)
     monkeypatch.setattr("gossamer_lab.cli.train.assemble", lambda *_: (None, None))
     program, *words = shlex.split(command.line.replace("\\\n", ""))
@@ -104,10 +100,11 @@ def test_the_page_can_be_opened(stored: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("bundle")
 def test_a_training_ends_with_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_training(Request("digits", epochs=1, run_dir=tmp_path / "run", compare=False)) == 0
+    assert run_training("digits", {"epochs": 1}, RunOptions(run_dir=tmp_path / "run", compare=False)) == 0
     assert f"report:           {tmp_path / 'run' / 'report.html'}" in capsys.readouterr().out
     assert "<h1>digits: integrated-tl1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    run_training(Request("digits", epochs=1, run_dir=tmp_path / "run", compare=False, overwrite=True, as_json=True))
+    again = RunOptions(run_dir=tmp_path / "run", compare=False, overwrite=True, as_json=True)
+    run_training("digits", {"epochs": 1}, again)
     assert capsys.readouterr().out.count("\n") == 1
 
 
@@ -115,6 +112,6 @@ def test_without_plotly_a_training_ends_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert run_training(Request("digits", epochs=1, run_dir=tmp_path / "run", compare=False)) == 0
+    assert run_training("digits", {"epochs": 1}, RunOptions(run_dir=tmp_path / "run", compare=False)) == 0
     assert "no report was written: a report needs plotly" in capsys.readouterr().err
     assert not (tmp_path / "run" / "report.html").exists()

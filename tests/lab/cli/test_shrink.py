@@ -7,16 +7,17 @@ import pytest
 
 from gossamer.errors import GossamerError
 from gossamer.shrinking import api
+from gossamer_lab.cli.options import RunOptions
 from gossamer_lab.cli.shrink import run_shrink
-from gossamer_lab.cli.train import Request, run_training
+from gossamer_lab.cli.train import run_training
 from gossamer_lab.training import RunDirectory
 
 
 def test_a_run_is_shrunk_and_analysed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {"epochs": 2, "strength": 3e-3, "compare": False, "as_json": True}
-    assert run_training(Request(dataset="digits", run_dir=tmp_path, **options)) == 0  # type: ignore[arg-type]
+    options = RunOptions(run_dir=tmp_path, compare=False, as_json=True)
+    assert run_training("digits", {"epochs": 2, "strength": 3e-3}, options) == 0
     run = RunDirectory(tmp_path)
     trained = run.read_result().small
     run.small.unlink()
@@ -39,9 +40,9 @@ def test_a_run_is_shrunk_and_analysed_once(
     assert analyses == 2
     table = capsys.readouterr().out
     assert "kept because" in table
-    assert "made small" in table
+    assert "shrunk" in table
 
 
 def test_a_folder_without_a_network(tmp_path: Path) -> None:
-    with pytest.raises(GossamerError, match="holds no trained network"):
+    with pytest.raises(GossamerError, match="has no trained network"):
         run_shrink(tmp_path, as_json=True)
