@@ -65,8 +65,9 @@ def paper(
 ) -> None:
     """Show a table or figure of the paper from the result files.
 
-    Nothing is trained without --train, --quick or --into, and nothing is written without one of these or --write. The
-    same command resumes an interrupted training.
+    Nothing is trained without --train, --quick or --into, and nothing is written without one of these or --write.
+
+    The same command resumes an interrupted training.
     """
     from gossamer.errors import GossamerError
     from gossamer_lab.paper.experiments import Request

@@ -166,7 +166,7 @@ def _draw_panel(axes: Axes, content: dict[str, Any], filters: list[Any], largest
     rows = -(-content["filters"] // _COLUMNS)
     # One pixel between filters; NaN is drawn white.
     shape = (rows * (height + 1) - 1, _COLUMNS * (width + 1) - 1)
-    picture: NDArray[np.float64] = np.full(shape, np.nan)
+    canvas: NDArray[np.float64] = np.full(shape, np.nan)
     zeros: list[tuple[int, int]] = []
     for number in range(content["filters"]):
         top, left = (number // _COLUMNS) * (height + 1), (number % _COLUMNS) * (width + 1)
@@ -175,10 +175,10 @@ def _draw_panel(axes: Axes, content: dict[str, Any], filters: list[Any], largest
             axes.add_collection(LineCollection(_cross(top, left, height, width), colors="black", linewidths=1.0))
             continue
         values = np.array(filters[number])
-        picture[top : top + height, left : left + width] = np.where(values == 0, np.nan, values)
+        canvas[top : top + height, left : left + width] = np.where(values == 0, np.nan, values)
         zeros += [(top + int(y), left + int(x)) for y, x in np.argwhere(values == 0)]
     axes.add_collection(LineCollection(list(_strokes(zeros)), colors="black", linewidths=0.6))
-    image = axes.imshow(picture, cmap=_COLOURS, vmin=-largest, vmax=largest, interpolation="nearest")
+    image = axes.imshow(canvas, cmap=_COLOURS, vmin=-largest, vmax=largest, interpolation="nearest")
     axes.set(xlim=(-0.8, shape[1] - 0.2), ylim=(shape[0] - 0.2, -0.8))
     axes.set_axis_off()
     return image

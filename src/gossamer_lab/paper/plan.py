@@ -117,8 +117,8 @@ def make_missing(experiment: Experiment[Any], request: Request, reporter: Report
         tune(list(missing.trials), request.workspace, reporter.advance)
         missing = find_missing(experiment, request)
     kind = experiment.kind(request)
-    lacking = {file: jobs for file, jobs in missing.jobs.items() if jobs}
-    if lacking:
-        reporter.start("training", sum(kind.work(jobs, request.workspace) for jobs in lacking.values()))
-    for file in lacking:
+    incomplete = {file: jobs for file, jobs in missing.jobs.items() if jobs}
+    if incomplete:
+        reporter.start("training", sum(kind.work(jobs, request.workspace) for jobs in incomplete.values()))
+    for file in incomplete:
         kind.make(missing.required[file], file, request.workspace, reporter.advance)

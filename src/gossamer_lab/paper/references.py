@@ -20,7 +20,7 @@ __all__ = ["EXPERIMENT", "reference_searches", "references_table"]
 
 _FILE = "references/results.jsonl"
 
-# Small networks overfit in long trainings; random affine maps prevent that.
+# Small networks overfit in long trainings; random affine maps counteract that.
 _LONG = (("hold_learning_rate", 0.05), ("affine", 0.15))
 
 # A short first phase selects the units; then all weights of the shrunk network train for long, which is cheap.

@@ -182,7 +182,7 @@ def _work(connection: Connection, pickled: bytes) -> None:
     threading.Thread(target=_listen, args=(connection, tasks), daemon=True).start()
     try:
         work = pickle.loads(pickled)
-        # Unpickled in this thread: imports in two threads at once can deadlock.
+        # Unpickled in this thread: concurrent imports of the same packages in two threads can fail.
         while (task := pickle.loads(tasks.get())) is not None:
             connection.send(_Done(work(task, lambda text: connection.send(_Message(text)))))
     except GossamerError as error:
