@@ -13,22 +13,16 @@ from pathlib import Path
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 import gossamer
 from gossamer.penalties import TransformedL1
-from gossamer_lab.paper.style import STYLES, add_caption, new_figure, save, tidy
+from gossamer_lab.reporting.style import METHODS, add_caption, log_percent, new_figure, save, tidy
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "experiments" / "tradeoff"
 COLOURS = ("#e69f00", "#3a87c8", "#006b4e", "#0b2545")
 DASHES = (":", "--", "-.", "-")
-
-
-def log_axis(axis) -> None:
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(NullLocator())
 
 
 def draw_strength(path: Path) -> None:
@@ -42,7 +36,7 @@ def draw_strength(path: Path) -> None:
                     for run in map(json.loads, lines)
                     if run["key"] == method
                 )
-                style = STYLES[method]
+                style = METHODS[method]
                 strengths = [run[0] for run in runs]
                 for row, values in enumerate(([100 * run[1] for run in runs], [100 * run[2] for run in runs])):
                     panels[row, column].plot(
@@ -52,8 +46,8 @@ def draw_strength(path: Path) -> None:
             weights, accuracy = panels[:, column]
             weights.set(title=label, yscale="log", xscale="log", ylabel="weights kept (%), log scale")
             accuracy.set(xlabel="strength, log scale", ylabel="test accuracy (%)")
-            log_axis(weights.yaxis)
-            log_axis(accuracy.xaxis)
+            log_percent(weights.yaxis)
+            log_percent(accuracy.xaxis)
             accuracy.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
             for axes in (weights, accuracy):
                 tidy(axes)
