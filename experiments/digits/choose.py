@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from gossamer.files import write_atomically
 from gossamer_lab.data import digits, hold_out
 from gossamer_lab.training import SETTINGS, TrainingConfig, assemble, open_run, regularizer_spec, train
 
@@ -44,14 +45,14 @@ def validate(regularizer: str, strength: float, split: int) -> dict[str, object]
 
 def main() -> None:
     torch.set_num_threads(1)
-    FILE.write_text("")
+    results = []
     for regularizer, strengths in CANDIDATES.items():
         for strength in strengths:
             lines = [validate(regularizer, strength, split) for split in SPLITS]
-            with FILE.open("a") as file:
-                file.writelines(json.dumps(line) + "\n" for line in lines)
+            results += lines
             means = [sum(line[name] for line in lines) / len(lines) for name in ("accuracy", "params_kept")]
             print(f"{regularizer:15} {strength:7g}  accuracy {means[0]:.4f}  weights kept {means[1]:.4f}", flush=True)
+    write_atomically(FILE, "".join(json.dumps(line) + "\n" for line in results).encode())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 
+from gossamer.files import write_atomically
 from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.training import RunDirectory, RunResult
 
@@ -42,7 +43,7 @@ def summary(results: list[RunResult]) -> Table:
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs") / "digits-experiment"
     results = [result for seed in SEEDS for result in results_of(seed, folder)]
-    FILE.write_text("".join(json.dumps(asdict(result)) + "\n" for result in results))
+    write_atomically(FILE, "".join(json.dumps(asdict(result)) + "\n" for result in results).encode())
     print(summary(results).markdown())
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 import gossamer
+from gossamer.files import write_atomically
 
 FILE = Path(__file__).with_name("results.jsonl")
 IMAGE, PHOTO, LARGE = torch.randn(1, 3, 64, 64), torch.randn(1, 3, 224, 224), torch.randn(1, 3, 299, 299)
@@ -187,7 +188,7 @@ def cases() -> list[tuple[str, str, Callable[[], nn.Module], object]]:
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    FILE.write_text("")
+    rows = []
     for package, name, make, example in cases():
         torch.manual_seed(0)
         model = kill_half(make().eval())
@@ -202,9 +203,9 @@ def main() -> None:
             "seconds": round(time.perf_counter() - started, 1),
             "unexplained": sum("please report" in reason for channels in plan.channels for reason in channels.reasons),
         }
-        with FILE.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        rows.append(row)
         print(f"{package:22} {name:24} {plan.form:7} {plan.weights_after / plan.weights_before:7.1%}", flush=True)
+    write_atomically(FILE, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
 if __name__ == "__main__":

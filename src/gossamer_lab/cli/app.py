@@ -15,6 +15,7 @@ import typer
 from gossamer_lab.cli.data import data
 from gossamer_lab.cli.options import Json, RunOptions, given, with_options
 from gossamer_lab.training.config import TrainingConfig
+from gossamer_lab.training.fields import settings_of
 from gossamer_lab.training.settings import SETTINGS
 
 __all__ = ["app", "main"]
@@ -67,7 +68,7 @@ def train(dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SET
     from gossamer_lab.cli.train import run_training
 
     settings = given(TrainingConfig, options)
-    run = RunOptions(**{name: value for name, value in options.items() if name in RunOptions.__dataclass_fields__})
+    run = RunOptions(**{name: options[name] for name in settings_of(RunOptions)})
     raise typer.Exit(run_training(dataset, settings, run))
 
 

@@ -70,11 +70,11 @@ def paper(
     The same command resumes an interrupted training.
     """
     from gossamer.errors import GossamerError
-    from gossamer_lab.paper.experiments import Request
+    from gossamer_lab.paper.experiments import SEEDS, Request
     from gossamer_lab.paper.workspace import Workspace
 
     separate = quick or into is not None
-    _check(name, only or [], whole=not only and seeds == 3, changes=train or write, separate=separate)
+    _check(name, only or [], whole=not only and seeds == len(SEEDS), changes=train or write, separate=separate)
     _check_folders(results, into, page, quick=quick)
     if quick:  # never beside real results
         workspace = Workspace(runs / "quick", runs / "quick" / "tuning", runs / "quick" / "runs", data_dir, workers)
