@@ -68,7 +68,8 @@ class _Emitter:
         if self.target.is_batch:
             for number, output in enumerate(self.program.outputs):
                 elements = math.prod(output.shape)
-                self.emission.calls.append(f"v_unpack({self._address(output)}, {elements}, n, output{number});")
+                call = f"{self.target.prefix}unpack({self._address(output)}, {elements}, n, output{number});"
+                self.emission.calls.append(call)
 
     def _kernel(self, step: Step) -> Kernel:
         operands = [self._operand(f"x{number}", value) for number, value in enumerate(step.operation.inputs)]
@@ -119,7 +120,7 @@ class _Emitter:
         self._clear_frame(value)
         where = place(value, self._frame(value))
         if self.target.is_batch:
-            self.emission.calls.append(_pack(number, where, self._address(value)))
+            self.emission.calls.append(f"{self.target.prefix}pack({_rows(number, where)}, {self._address(value)});")
             return
         plain = Operand("x0", value.shape, contiguous(value.shape))
         kernel = Kernel(self.target, self.constants, [plain], self._operand("y", value))
@@ -150,7 +151,7 @@ class _Emitter:
         """The name of the function with this text, which is written out if it is new."""
         text = f"({kernel.parameters()})\n{{\n{kernel.code}\n}}"
         if text not in self.names:
-            self.names[text] = f"{self.target.prefix}step{len(self.names)}"
+            self.names[text] = f"{self.target.scope}step{len(self.names)}"
             self.emission.functions.append(f"/* {comment} */\nstatic void {self.names[text]}{text}")
         return self.names[text]
 
@@ -172,8 +173,8 @@ def _position(outputs: Sequence[Result], value: Value) -> int:
     return next(number for number, output in enumerate(outputs) if output is value)
 
 
-def _pack(number: int, where: Placement, address: str) -> str:
-    """The call that puts the samples of input `number` into the lanes of vectors, row by row."""
+def _rows(number: int, where: Placement) -> str:
+    """The arguments of the call that puts the samples of input `number` into the lanes of vectors, row by row."""
     elements = math.prod(where.shape)
     planes, rows, columns, plane, pitch = 1, 1, elements, 0, 0
     if where.frame != Frame():
@@ -181,8 +182,7 @@ def _pack(number: int, where: Placement, address: str) -> str:
         planes = elements // (rows * columns)
         pitch = where.strides[-2]
         plane = where.strides[-3] if len(where.shape) > 3 else pitch
-    numbers = ", ".join(str(number) for number in (planes, rows, columns, plane, pitch))
-    return f"v_pack(input{number}, {elements}, n, {numbers}, {address});"
+    return f"input{number}, {elements}, n, {planes}, {rows}, {columns}, {plane}, {pitch}"
 
 
 def _write_frame(kernel: Kernel, where: Placement, elements: int) -> None:

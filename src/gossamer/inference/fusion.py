@@ -144,4 +144,3 @@ def _without_dead_steps(program: Program) -> Program:
             kept.append(step)
             read |= {root(value) for value in step.operation.inputs}
     return replace(program, steps=tuple(reversed(kept)))
-

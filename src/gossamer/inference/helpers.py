@@ -1,7 +1,7 @@
 """The small C functions that operations call: activations and the mathematics behind them, in three kinds.
 
 - portable: on floats, with `<math.h>`;
-- fast on floats (`s_`) and on vectors (`v_`): without branches, from arithmetic and bit operations alone, so that a
+- fast on floats (`s_`) and on vectors (`v8_` and so on): without branches, from arithmetic and bit operations alone, so that a
   compiler keeps them in vector registers. Functions that have no such form call `<math.h>` for each lane.
 
 In the texts `$E` is the type of an element, `$I` its integer twin, and `@` the prefix of the names.
@@ -144,11 +144,13 @@ def helper_texts(used: Iterable[tuple[str, str]], portable: bool) -> list[str]:
     def visit(prefix: str, name: str) -> None:
         if (prefix, name) in texts or name in _PRIMITIVES:
             return
-        text = _portable_text(prefix, name) if portable else _fast_text(prefix, name)
+        text = _portable_text(name) if portable else _fast_text(prefix, name)
         for needed in re.findall(r"@(\w+)\(", text):
-            visit(prefix, needed) if needed != name else None
-        for needed in re.findall(r"\bs_(\w+)\(", text) if prefix == "v_" else ():
-            visit("s_", needed)
+            if needed != name:
+                visit(prefix, needed)
+        if prefix != "s_":
+            for needed in re.findall(r"\bs_(\w+)\(", text):
+                visit("s_", needed)
         texts[prefix, name] = text.replace("@", prefix)
 
     for prefix, name in sorted(used):
@@ -156,21 +158,20 @@ def helper_texts(used: Iterable[tuple[str, str]], portable: bool) -> list[str]:
     return list(texts.values())
 
 
-def _portable_text(prefix: str, name: str) -> str:
-    del prefix
+def _portable_text(name: str) -> str:
     helper = HELPERS[name]
     parameters = helper.parameters.replace("$E", "float")
     return f"static float @{name}({parameters})\n{{\n    {helper.portable}\n}}"
 
 
 def _fast_text(prefix: str, name: str) -> str:
-    helper = HELPERS[name]
-    element, integer = ("V", "I") if prefix == "v_" else ("float", "int32_t")
-    body = helper.fast
-    if body is None and prefix == "v_":
+    helper, lanes = HELPERS[name], prefix.strip("v_")
+    element, integer = ("float", "int32_t") if prefix == "s_" else (f"V{lanes}", f"I{lanes}")
+    body = helper.fast or helper.portable
+    if helper.fast is None and prefix != "s_":
         rest = "".join(f", {parameter.split()[-1]}" for parameter in helper.parameters.split(",")[1:])
-        body = f"V y;\n    for (int lane = 0; lane < LANES; lane++) y[lane] = s_{name}(x[lane]{rest});\n    return y;"
-    text = (body or helper.portable).replace("$E", element).replace("$I", integer)
-    parameters = helper.parameters.replace("$E", element)
-    indented = text if text.startswith(" ") else f"    {text}"
-    return f"static inline {element} @{name}({parameters})\n{{\n{indented}\n}}"
+        call = f"s_{name}(x[lane]{rest})"
+        body = f"$E y;\n    for (int lane = 0; lane < {lanes}; lane++) y[lane] = {call};\n    return y;"
+    text = body if body.startswith(" ") else f"    {body}"
+    head = f"static inline $E @{name}({helper.parameters})"
+    return f"{head}\n{{\n{text}\n}}".replace("$E", element).replace("$I", integer)

@@ -7,23 +7,26 @@ trained further, or another one of the same shape and number of non-zeros, finds
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.compiler import Compiler, predefined_macros
 from gossamer.inference.emission import Emission, emit
 from gossamer.inference.helpers import helper_texts
 from gossamer.inference.kernel import C_TYPES, Constants
+from gossamer.inference.machine import Machine
+from gossamer.inference.memory import aligned, whole_lines
 from gossamer.inference.program import Program
 from gossamer.inference.targets import batch_target, sample_target
 
-__all__ = ["FLAGS", "Machine", "Source", "runtime_source"]
+__all__ = ["FLAGS", "Runtime", "library_source", "runtime"]
 
 _PRELUDE = Path(__file__).with_name("prelude.c")
-_LINE = 64  # bytes
+_VECTORS = Path(__file__).with_name("vectors.c")
 
 _STRICT = ["-shared", "-fPIC", "-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-Wno-psabi"]
 # The best first: a compiler may not know this processor.
@@ -31,70 +34,63 @@ FLAGS = ([*_STRICT, "-march=native"], [*_STRICT, "-mcpu=native"], _STRICT)
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What the code is tuned to: lanes of a vector, and vector registers."""
+class Runtime:
+    """A program for the compiled runtime.
 
-    lanes: int
-    registers: int
+    Attributes:
+        functions: Its C functions; the last is `NAME_run`.
+        helpers: The helper functions that they call.
+        constants: What it is called with.
+        workspace: Bytes that one thread works in.
+    """
 
-    @classmethod
-    def here(cls, compiler: Compiler) -> Machine:
-        """This machine, as its compiler sees it."""
-        macros = predefined_macros(compiler, ["-march=native"]) or predefined_macros(compiler, ["-mcpu=native"])
-        if "__AVX512VL__" in macros:
-            return cls(lanes=8, registers=32)
-        if "__AVX__" in macros:
-            return cls(lanes=8, registers=16)
-        return cls(lanes=4, registers=32 if "__aarch64__" in macros else 16)
-
-
-@dataclass(frozen=True)
-class Source:
-    """The text of a library, the constants that it is called with, and the bytes that one thread works in."""
-
-    text: str
+    functions: tuple[str, ...]
+    helpers: frozenset[tuple[str, str]]
     constants: npt.NDArray[np.uint8]
     workspace: int
 
 
-def runtime_source(program: Program, machine: Machine, name: str = "gossamer") -> Source:
-    """The library of a program: `NAME_run(constants, workspace, n, threads, few, inputs..., outputs...)`."""
+def runtime(program: Program, machine: Machine, name: str) -> Runtime:
+    """The program as `int NAME_run(constants, workspace, n, few, threads, inputs..., outputs...)`."""
     constants = Constants()
-    batch = emit(program, batch_target(machine.registers), constants)
-    sample = emit(program, sample_target(machine.registers, machine.lanes), constants)
+    batch = emit(program, batch_target(machine, name), constants)
+    sample = emit(program, sample_target(machine, name), constants)
     block, offsets = _block(constants)
-    workspace = max(4 * machine.lanes * batch.workspace, 4 * sample.workspace)
-    workspace = -(-max(workspace, 1) // _LINE) * _LINE
-    texts = [
-        f"#define LANES {machine.lanes}",
-        _interleave(machine.lanes),
-        _PRELUDE.read_text(),
-        *helper_texts(batch.helpers | sample.helpers, portable=False),
+    addresses = [
+        f"(const {C_TYPES[str(array.dtype)]} *)(constants + {offset})"
+        for array, offset in zip(constants.arrays, offsets, strict=True)
+    ]
+    workspace = whole_lines(max(4 * machine.lanes * batch.workspace, 4 * sample.workspace, 1))
+    functions = (
         *batch.functions,
         *sample.functions,
-        *(
-            f"#define c{number} ((const {C_TYPES[str(array.dtype)]} *)(constants + {offset}))"
-            for number, (array, offset) in enumerate(zip(constants.arrays, offsets, strict=True))
-        ),
-        _program(program, batch, f"{name}_batch", "V", "int n, "),
-        _program(program, sample, f"{name}_sample", "float", ""),
-        _driver(program, name, workspace),
+        _program(program, batch, f"{name}_batch", f"V{machine.lanes}", "int n, ", addresses),
+        _program(program, sample, f"{name}_sample", "float", "", addresses),
+        _driver(program, name, workspace, machine.lanes),
+    )
+    return Runtime(functions, frozenset(batch.helpers | sample.helpers), block, workspace)
+
+
+def library_source(runtimes: Sequence[Runtime], machine: Machine) -> str:
+    """The source of a library with these programs."""
+    helpers = {helper for own in runtimes for helper in own.helpers}
+    texts = [
+        _PRELUDE.read_text(),
+        *(_vectors(lanes) for lanes in sorted({machine.lanes, *machine.vectors})),
+        *helper_texts(helpers, portable=False),
+        *(function for own in runtimes for function in own.functions),
     ]
-    return Source("\n\n".join(texts) + "\n", block, workspace)
+    return "\n\n".join(texts) + "\n"
 
 
-def _interleave(lanes: int) -> str:
-    """Macros, as the places of a shuffle have to be written out."""
+def _vectors(lanes: int) -> str:
+    """The functions on vectors of so many floats."""
 
     def places(start: int) -> str:
         return ", ".join(f"{start + place}, {start + place + lanes}" for place in range(lanes // 2))
 
-    return "\n".join(
-        [
-            f"#define v_interleave_low(a, b) __builtin_shufflevector(a, b, {places(0)})",
-            f"#define v_interleave_high(a, b) __builtin_shufflevector(a, b, {places(lanes // 2)})",
-        ]
-    )
+    text = _VECTORS.read_text().replace("$LOW", places(0)).replace("$HIGH", places(lanes // 2))
+    return text.replace("$L", str(lanes))
 
 
 def _block(constants: Constants) -> tuple[npt.NDArray[np.uint8], list[int]]:
@@ -102,17 +98,11 @@ def _block(constants: Constants) -> tuple[npt.NDArray[np.uint8], list[int]]:
     offsets, end = [], 0
     for array in constants.arrays:
         offsets.append(end)
-        end += -(-array.nbytes // _LINE) * _LINE
+        end += whole_lines(array.nbytes)
     block = aligned(end)
     for array, offset in zip(constants.arrays, offsets, strict=True):
         block[offset : offset + array.nbytes] = array.view(np.uint8)
     return block, offsets
-
-
-def aligned(count: int) -> npt.NDArray[np.uint8]:
-    """So many bytes, from the start of a cache line."""
-    memory = np.zeros(count + _LINE, dtype=np.uint8)
-    return memory[-memory.ctypes.data % _LINE :][:count]
 
 
 def _pointers(program: Program) -> list[str]:
@@ -120,9 +110,11 @@ def _pointers(program: Program) -> list[str]:
     return [*inputs, *(f"float *output{number}" for number in range(len(program.outputs)))]
 
 
-def _program(program: Program, emission: Emission, name: str, element: str, extra: str) -> str:
+def _program(
+    program: Program, emission: Emission, name: str, element: str, extra: str, constants: Sequence[str]
+) -> str:
     """The function that runs all steps."""
-    calls = "\n".join(f"    {call}" for call in emission.calls)
+    calls = re.sub(r"\bc(\d+)\b", lambda number: constants[int(number[1])], "\n".join(f"    {call}" for call in emission.calls))
     parameters = f"const char *constants, {element} *workspace, {extra}{', '.join(_pointers(program))}"
     return (
         f"static int {name}({parameters})\n{{\n    int failed = 0;\n    (void)constants;\n    (void)workspace;\n"
@@ -130,7 +122,7 @@ def _program(program: Program, emission: Emission, name: str, element: str, extr
     )
 
 
-def _driver(program: Program, name: str, workspace: int) -> str:
+def _driver(program: Program, name: str, workspace: int, lanes: int) -> str:
     """The loop over a batch: whole vectors of samples, then what is left; and its split into threads.
 
     From `few` samples on, what is left is computed as a vector with empty lanes, below that sample by sample.
@@ -149,9 +141,9 @@ static int {name}_serial(const char *constants, char *workspace, long n, int few
 {{
     int failed = 0;
     long i = 0;
-    for (; n - i >= few && few <= LANES; i += LANES) {{
-        const int count = n - i < LANES ? (int)(n - i) : LANES;
-        failed |= {name}_batch(constants, (V *)workspace, count, {at("i")});
+    for (; n - i >= few && few <= {lanes}; i += {lanes}) {{
+        const int count = n - i < {lanes} ? (int)(n - i) : {lanes};
+        failed |= {name}_batch(constants, (V{lanes} *)workspace, count, {at("i")});
     }}
     for (; i < n; i++) failed |= {name}_sample(constants, (float *)workspace, {at("i")});
     return failed;
@@ -179,7 +171,7 @@ int {name}_run(const char *constants, char *workspace, long n, int few, int thre
     if (threads < 2) return {name}_serial(constants, workspace, n, few, {", ".join(names)});
     {name}_job jobs[threads];
     pthread_t handles[threads];
-    const long share = ((n + threads - 1) / threads + LANES - 1) / LANES * LANES;
+    const long share = ((n + threads - 1) / threads + {lanes} - 1) / {lanes} * {lanes};
     int failed = 0;
     for (int t = 0; t < threads; t++) {{
         const long first = t * share < n ? t * share : n;

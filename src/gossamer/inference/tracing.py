@@ -25,11 +25,20 @@ __all__ = ["Traced", "first_sample", "trace"]
 
 @dataclass(frozen=True)
 class Traced:
-    """The graph, the tensors behind its placeholders (None for an input), and the form of its output."""
+    """An exported model.
+
+    Attributes:
+        graph: The operators.
+        tensors: What is behind each placeholder; None for an input.
+        outputs: The nodes whose tensors are returned.
+        results: What is returned, flattened; None for a tensor.
+        structure: How it is nested.
+    """
 
     graph: fx.Graph
     tensors: Mapping[fx.Node, Tensor | None]
     outputs: tuple[fx.Node, ...]
+    results: tuple[Any, ...]
     structure: pytree.TreeSpec
 
 
@@ -70,7 +79,9 @@ def trace(model: nn.Module, sample: Call) -> Traced:
         changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
         raise GossamerError(f"the forward of `{type(model).__name__}` changes {', '.join(changed)} in evaluation mode.")
     (end,) = (node for node in program.graph.nodes if node.op == "output")
-    return Traced(program.graph, _tensors(program), tuple(end.args[0]), program.call_spec.out_spec)
+    results = tuple(None if isinstance(leaf, fx.Node) else leaf for leaf in end.args[0])
+    outputs = tuple(leaf for leaf in end.args[0] if isinstance(leaf, fx.Node))
+    return Traced(program.graph, _tensors(program), outputs, results, program.call_spec.out_spec)
 
 
 def _tensors(program: torch.export.ExportedProgram) -> dict[fx.Node, Tensor | None]:

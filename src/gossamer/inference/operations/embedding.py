@@ -59,7 +59,7 @@ class Embedding(Operation):
         lane = "[lane]" if kernel.target.is_batch else ""
         with nest(code, x.shape, [x.strides, y.strides[:-1]]) as (source, target):
             code.add(f"{kernel.target.element} *to = y + {target};")
-            with code.block("for (int lane = 0; lane < LANES; lane++)" if lane else ""):
+            with code.block(f"for (int lane = 0; lane < {kernel.target.lanes}; lane++)" if lane else ""):
                 code.add(f"float number = {x.name}[{source}]{lane};")
                 with code.block(f"if (!(number >= 0.0f && number < {rows}.0f))"):
                     code.add(f"{kernel.error()} = 1;", "number = 0.0f;")

@@ -72,7 +72,13 @@ class Normalization(Operation):
                 code.add(f"mean = mean * {mean};")
                 centred = "({} - mean)"
             _sum(
-                code, element, kernel.target.splat("0.0f"), "square", inner, inner.of(x.strides), f"{centred} * {centred}"
+                code,
+                element,
+                kernel.target.splat("0.0f"),
+                "square",
+                inner,
+                inner.of(x.strides),
+                f"{centred} * {centred}",
             )
             root = kernel.helper("rsqrt")
             code.add(f"const {element} scale = {root}(square * {mean} + {literal(self.epsilon)});")
@@ -89,9 +95,7 @@ class Normalization(Operation):
         return f"normalisation of {math.prod(self.shape[-self.dimensions :])} elements together"
 
 
-def _sum(
-    code: Code, element: str, zero: str, name: str, inner: Dimensions, strides: Sequence[int], term: str
-) -> None:
+def _sum(code: Code, element: str, zero: str, name: str, inner: Dimensions, strides: Sequence[int], term: str) -> None:
     """`name` = the sum of `term` over the inner dimensions, in parts, for accuracy."""
     code.add(f"{element} {name} = {zero};")
     with code.block(""), nest(code, inner.shape[:-1], [strides[:-1]], "r") as (row,):

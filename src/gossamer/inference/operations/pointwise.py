@@ -192,7 +192,9 @@ def _pow(build: Builder, x: Value, exponent: float) -> Value:
 
 def _lower_binary(name: str) -> None:
     @lowers(getattr(aten, name))
-    def rule(build: Builder, x: Value, other: Value | float, *, alpha: float = 1.0, rounding_mode: object = None) -> Value:
+    def rule(
+        build: Builder, x: Value, other: Value | float, *, alpha: float = 1.0, rounding_mode: object = None
+    ) -> Value:
         if rounding_mode is not None:
             raise Refusal(f"its rounding mode is {rounding_mode!r}")
         return binary(build, Function(name), x, _times(build, _as_value(other), alpha))

@@ -98,9 +98,7 @@ class Pool(Operation):
         for axis, name in ((self.rows, "i"), (self.columns, "j")):
             numbers = 1.0 / np.array(axis.divisors)
             same = len(set(axis.divisors)) == 1
-            factors.append(
-                literal(numbers[0]) if same else f"{kernel.constant(numbers.astype(np.float32))}[{name}]"
-            )
+            factors.append(literal(numbers[0]) if same else f"{kernel.constant(numbers.astype(np.float32))}[{name}]")
         return " * ".join(factors)
 
     def describe(self) -> str:
@@ -228,4 +226,3 @@ _lower_adaptive("adaptive_avg_pool2d", "mean", 2)
 _lower_adaptive("_adaptive_avg_pool2d", "mean", 2)
 _lower_adaptive("adaptive_max_pool1d", "max", 1)
 _lower_adaptive("adaptive_max_pool2d", "max", 2)
-

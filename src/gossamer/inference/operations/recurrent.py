@@ -279,5 +279,3 @@ def _row(scan: Value, place: int) -> Value:
 
 def _stacked(build: Builder, rows: Sequence[Value]) -> Value:
     return rows[0] if len(rows) == 1 else build.add(concatenated(rows, 0))
-
-

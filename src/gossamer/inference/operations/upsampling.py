@@ -114,9 +114,7 @@ def _upsampled(
     inputs = x.shape[2:]
     factors = list(scale_factors) if scale_factors else [None] * len(inputs)
     sizes = list(output_size) if output_size else [int(n * f) for n, f in zip(inputs, factors, strict=True) if f]
-    scales = [
-        1.0 / factor if factor else own / new for own, new, factor in zip(inputs, sizes, factors, strict=True)
-    ]
+    scales = [1.0 / factor if factor else own / new for own, new, factor in zip(inputs, sizes, factors, strict=True)]
     x = build.computed(x)
     if len(inputs) == 1:
         row = viewed(x, lambda tensor: tensor.unsqueeze(-2))
@@ -155,5 +153,3 @@ def _scales(given: Sequence[float] | float | None, second: float | None, count: 
         numbers = [given, second][:count]
         return numbers if any(numbers) else None
     return list(given)
-
-

@@ -17,15 +17,13 @@ from gossamer.inference.kernel import Kernel
 from gossamer.inference.layout import Frame
 from gossamer.inference.operations.convolution.parts import Direction, Part
 from gossamer.inference.operations.convolution.tables import table
-from gossamer.inference.operations.convolution.tiles import Tile, best_tile, channel_blocks
+from gossamer.inference.operations.convolution.tiles import Cut, Tile, Work, best_cut, read_cost, tiles
 from gossamer.inference.operations.convolution.walk import Walk, tile_loop
 
 if TYPE_CHECKING:
     from gossamer.inference.operations.convolution.operation import Convolution
 
-__all__ = ["Source", "emit_by_elements", "reach"]
-
-_BYTES_OF_A_VECTOR = 32
+__all__ = ["emit_by_elements"]
 
 
 class Source(NamedTuple):
@@ -67,14 +65,11 @@ def _source(layer: Convolution, kernel: Kernel) -> Source:
 
 
 def _emit_part(layer: Convolution, kernel: Kernel, part: Part, source: Source) -> None:
-    code, rows, columns = kernel.code, part.rows, part.columns
-    pool = layer.pooling
-    pool_size = (1, 1) if pool is None else (pool.rows, pool.columns)
-    tile = best_tile(rows.count, columns.count, kernel.target.accumulators, *pool_size)
+    code, rows, columns, target = kernel.code, part.rows, part.columns, kernel.target
     weight = layer.taps_of(part)
     channels = layer.weight.shape[1] * layer.groups
-    blocks = _blocks(layer, kernel, part, tile, channels, int(np.count_nonzero(weight)))
-    per_block = math.ceil(channels / blocks)
+    cut = _cut(layer, kernel, part, int(np.count_nonzero(weight)), channels)
+    tile, per_block = cut.tile, math.ceil(channels / cut.blocks)
     low = min(rows.offsets, default=0) * source.row + min(columns.offsets, default=0) * source.column
     places = (
         (np.arange(channels) % per_block)[:, None, None] * source.channel
@@ -88,21 +83,49 @@ def _emit_part(layer: Convolution, kernel: Kernel, part: Part, source: Source) -
         table(weight, layer.groups, places, _owners(places.shape, per_block)),
         layer.bias.numpy(),
         [i * steps[0] + j * steps[1] for i in range(tile.rows) for j in range(tile.columns)],
-        kernel.target.element,
+        target.element,
+        target.splat,
         lambda pointer: f"*({pointer})",
-        per_block * source.channel,
     )
-    with tile_loop(code, "r", rows.count, tile.rows), tile_loop(code, "c", columns.count, tile.columns):
-        start = index(["r", "c"], steps, low)
-        code.add(f"const {kernel.target.element} *base = {source.name} + {start};")
-        walk.write(lambda: _finish(layer, kernel, part, tile, walk.sums))
+
+    with (
+        tile_loop(code, "r", rows.count, tile.rows) as (row, _),
+        tile_loop(code, "c", columns.count, tile.columns) as (column, _),
+    ):
+
+        def finish() -> None:
+            _finish(layer, kernel, part, tile, walk.sums, (row, column))
+
+        start = f"{source.name} + {index([row, column], steps, low)}"
+        if walk.table.blocks == 1:
+            code.add(f"const {target.element} *base = {start};")
+            walk.write(finish)
+        else:
+            partial = kernel.scratch(walk.outputs * tile.sums)
+            with code.loop("block", walk.table.blocks):
+                code.add(f"const {target.element} *base = {start} + block * {per_block * source.channel};")
+                walk.write(finish, f"{partial} + o * {tile.sums}")
 
 
-def _blocks(layer: Convolution, kernel: Kernel, part: Part, tile: Tile, channels: int, nonzeros: int) -> int:
-    if not kernel.target.is_batch or layer.groups > 1:
-        return 1
-    area = reach(part.rows, tile.rows) * reach(part.columns, tile.columns)
-    return channel_blocks(channels, area * _BYTES_OF_A_VECTOR, nonzeros / len(layer.bias))
+def _cut(layer: Convolution, kernel: Kernel, part: Part, taps: int, channels: int) -> Cut:
+    rows, columns, pool = part.rows, part.columns, layer.pooling
+    work = Work(
+        rows=rows.count,
+        columns=columns.count,
+        outputs=len(layer.bias),
+        taps=taps,
+        planes=channels,
+        extra_rows=_spread(rows.offsets),
+        row_step=rows.stride,
+        extra_columns=_spread(columns.offsets),
+        column_step=columns.stride,
+        vector=4 * kernel.target.lanes,
+        cache=kernel.target.cache if kernel.target.is_batch and layer.groups == 1 else 0,
+        read=read_cost(4 * kernel.target.lanes),
+    )
+    pool_size = (1, 1) if pool is None else (pool.rows, pool.columns)
+    candidates = tiles(rows.count, columns.count, kernel.target.sums, *pool_size)
+    return best_cut(work, candidates)
 
 
 def _owners(shape: tuple[int, ...], per_block: int) -> npt.NDArray[np.int64]:
@@ -110,14 +133,14 @@ def _owners(shape: tuple[int, ...], per_block: int) -> npt.NDArray[np.int64]:
     return np.broadcast_to((np.arange(shape[0]) // per_block)[:, None, None], shape)
 
 
-def reach(direction: Direction, outputs: int) -> int:
-    """Input places that so many neighbouring outputs read."""
-    spread = max(direction.offsets, default=0) - min(direction.offsets, default=0)
-    return (outputs - 1) * direction.stride + spread + 1
+def _spread(offsets: tuple[int, ...]) -> int:
+    return max(offsets, default=0) - min(offsets, default=0)
 
 
-def _finish(layer: Convolution, kernel: Kernel, part: Part, tile: Tile, sums: list[str]) -> None:
-    """Activations, pooling, and the store."""
+def _finish(
+    layer: Convolution, kernel: Kernel, part: Part, tile: Tile, sums: list[str], start: tuple[str, str]
+) -> None:
+    """Activations, pooling, and the store, for the tile that starts at this row and column."""
     code, pool = kernel.code, layer.pooling
     for function in layer.before:
         code.add(*(f"{name} = {function.expression(kernel, name)};" for name in sums))
@@ -127,11 +150,12 @@ def _finish(layer: Convolution, kernel: Kernel, part: Part, tile: Tile, sums: li
     first = [
         _place(direction, name, size, stride)
         for direction, name, size, stride in (
-            (part.rows, "r", height, row_stride),
-            (part.columns, "c", width, column_stride),
+            (part.rows, start[0], height, row_stride),
+            (part.columns, start[1], width, column_stride),
         )
     ]
-    code.add(f"{kernel.target.element} *to = y + o * {channel} + {first[0]} + {first[1]};")
+    terms = " + ".join(["y", f"o * {channel}", *(place for place in first if place != "0")])
+    code.add(f"{kernel.target.element} *to = {terms};")
     for i in range(tile.rows // height):
         for j in range(tile.columns // width):
             window = [name for row in grid[i * height : (i + 1) * height] for name in row[j * width : (j + 1) * width]]
@@ -144,7 +168,7 @@ def _finish(layer: Convolution, kernel: Kernel, part: Part, tile: Tile, sums: li
 
 def _place(direction: Direction, name: str, pool: int, stride: int) -> str:
     """The offset of the tile's first output in one direction."""
-    place = name if pool == 1 else f"{name} / {pool}"
+    place = name if pool == 1 or name == "0" else f"{name} / {pool}"
     return index([place], [direction.step * stride], direction.origin * stride)
 
 

@@ -123,9 +123,7 @@ class Convolution(Operation):
         top, bottom, left, right = self.padding
         if self.transposed:
             per_group = self.weight.unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
-            y = functional.conv_transpose2d(
-                x, per_group, None, self.stride, groups=self.groups, dilation=self.dilation
-            )
+            y = functional.conv_transpose2d(x, per_group, None, self.stride, groups=self.groups, dilation=self.dilation)
             y = functional.pad(y, (-left, -right, -top, -bottom)) + self.bias[:, None, None]
         else:
             padded = functional.pad(x, (left, right, top, bottom))
@@ -164,7 +162,8 @@ class Convolution(Operation):
 
     def emit(self, kernel: Kernel) -> None:
         """In vectors of neighbouring places if there are enough of them, element by element otherwise."""
-        if kernel.target.vector > 1 and math.prod(self.unpooled) >= kernel.target.vector and not self.transposed:
+        smallest = min(kernel.target.vectors, default=0)
+        if smallest and math.prod(self.unpooled) >= smallest and not self.transposed:
             emit_by_places(self, kernel)
         else:
             emit_by_elements(self, kernel)
@@ -193,5 +192,3 @@ class Convolution(Operation):
         rest = f", then {', '.join(names)}" if names else ""
         sizes = f"{inputs * self.groups} -> {outputs}"
         return f"{what} {sizes}; {kept} of {self.weight.numel()} weights are not zero{rest}"
-
-

@@ -50,14 +50,10 @@ class Part:
 
 def ordinary_direction(outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> Direction:
     """An ordinary convolution: output y takes tap k from input stride y - padding + dilation k."""
-    return Direction(
-        tuple(range(kernel)), tuple(dilation * k - padding for k in range(kernel)), stride, outputs
-    )
+    return Direction(tuple(range(kernel)), tuple(dilation * k - padding for k in range(kernel)), stride, outputs)
 
 
-def transposed_directions(
-    outputs: int, kernel: int, stride: int, padding: int, dilation: int
-) -> list[Direction]:
+def transposed_directions(outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> list[Direction]:
     """A transposed convolution: output y takes tap k from input i where y = stride i - padding + dilation k."""
     found = []
     for phase in range(min(stride, outputs)):

@@ -1,14 +1,16 @@
 """A layer of one sample, in vectors of neighbouring output places.
 
-The input is first copied into planes of its own, one for each channel and column of taps: plane (c, j) holds at row
-and column what tap column j of channel c reads for that output column. Padding, stride and dilation are gone then, and
-every read is of a whole vector at an aligned address, where shifted reads of the input itself would cross cache lines.
-Planes that no non-zero reads are left out.
+The rows that a tile of outputs reads are first copied into planes of their own, one for each channel and column of
+taps: plane (c, j) holds at row and column what tap column j of channel c reads for that output column. Padding, stride
+and dilation are gone then, and every read is of a whole vector at an aligned address, where shifted reads of the input
+itself would cross cache lines. Planes that no non-zero reads are left out.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,21 +18,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.inference.ctext import index
 from gossamer.inference.kernel import Array, Kernel
-from gossamer.inference.layout import Frame
 from gossamer.inference.operations.convolution.parts import Part
 from gossamer.inference.operations.convolution.tables import is_dense, smallest_unsigned, table
-from gossamer.inference.operations.convolution.tiles import Tile, best_tile, channel_blocks
+from gossamer.inference.operations.convolution.tiles import Cut, Tile, Work, best_cut, read_cost, tiles
 from gossamer.inference.operations.convolution.vectors import finish_tile
 from gossamer.inference.operations.convolution.walk import Walk, tile_loop
+from gossamer.inference.targets import Target, vector_prefix
 
 if TYPE_CHECKING:
     from gossamer.inference.operations.convolution.operation import Convolution
 
 __all__ = ["Planes", "emit_by_places"]
-
-# A vector that is not aligned costs up to two reads.
-_UNALIGNED = 1.5
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,12 @@ class Planes:
     layer: Convolution
     part: Part
     vector: int
-    most: int  # sums in registers
+    is_flat: bool
 
     @cached_property
     def weight(self) -> Array:
         """The weights, [outputs, channels / groups, rows, columns]."""
         return self.layer.taps_of(self.part)
-
-    @cached_property
-    def is_flat(self) -> bool:
-        """Whether the rows lie behind each other without gaps."""
-        rows, columns = self.part.rows.count, self.part.columns.count
-        vectors = math.ceil(rows * columns / self.vector)
-        if self.layer.pooling is not None and vectors > self.most:
-            return False  # a window may lie in any of them, so all would have to be there at once
-        return rows * math.ceil(columns / self.vector) > _UNALIGNED * vectors
 
     @property
     def pitch(self) -> int:
@@ -73,189 +64,193 @@ class Planes:
         return (1, math.ceil(rows * columns / self.vector)) if self.is_flat else (rows, self.pitch // self.vector)
 
     @property
-    def rows(self) -> int:
-        """Rows of a plane: those of the outputs, and as many more as the taps reach."""
-        return self.part.rows.count + self._reach // self.part.rows.stride
+    def extra_rows(self) -> int:
+        """Rows of a plane beyond those of the outputs."""
+        return self._down.max(initial=0)  # type: ignore[no-any-return]
 
-    @property
-    def size(self) -> int:
+    def rows_for(self, tile: Tile) -> int:
+        """Rows of a plane for a tile."""
+        return (self.part.rows.count if self.is_flat else tile.rows) + int(self.extra_rows)
+
+    def size_for(self, tile: Tile) -> int:
         """Places from one plane to the next."""
-        return math.ceil(self.rows * self.pitch / self.vector) * self.vector
-
-    @property
-    def _reach(self) -> int:
-        return max(self.part.rows.offsets) - min(self.part.rows.offsets)
+        return math.ceil(self.rows_for(tile) * self.pitch / self.vector) * self.vector
 
     @cached_property
     def keys(self) -> npt.NDArray[np.int64]:
-        """Channel, tap column and row phase (input row modulo stride) of each plane, in that order."""
+        """Tap column, row phase (input row modulo stride) and channel of each plane, in that order."""
         return np.argwhere(self._used)
 
     @cached_property
+    def _relative(self) -> npt.NDArray[np.int64]:
+        offsets = np.array(self.part.rows.offsets, dtype=np.int64)
+        return offsets - offsets.min(initial=offsets[0] if len(offsets) else 0)
+
+    @property
     def _phases(self) -> npt.NDArray[np.int64]:
-        return (np.array(self.part.rows.offsets) - min(self.part.rows.offsets)) % self.part.rows.stride
+        return self._relative % self.part.rows.stride
+
+    @property
+    def _down(self) -> npt.NDArray[np.int64]:
+        return self._relative // self.part.rows.stride
 
     @cached_property
     def _used(self) -> npt.NDArray[np.bool_]:
-        """Which (channel, tap column, row phase) a non-zero reads."""
+        """Which (tap column, row phase, channel) a non-zero reads."""
         outputs, inputs, _, width = self.weight.shape
-        used = np.zeros((inputs * self.layer.groups, width, self.part.rows.stride), dtype=bool)
+        used = np.zeros((width, self.part.rows.stride, inputs * self.layer.groups), dtype=bool)
         kept = np.ones_like(self.weight, dtype=bool) if is_dense(self.weight) else self.weight != 0
         any_output = kept.reshape(self.layer.groups, outputs // self.layer.groups, *kept.shape[1:]).any(1)
         for tap, phase in enumerate(self._phases):
-            used[:, :, phase] |= any_output[:, :, tap].reshape(-1, width)
+            used[:, phase] |= any_output[:, :, tap].reshape(-1, width).T
         return used
 
-    def places(self, per_block: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def places(self, per_block: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Offset within its block, and block, of each channel and tap."""
         number = np.cumsum(self._used.reshape(-1)).reshape(self._used.shape) - 1
-        plane = number[:, :, self._phases].transpose(0, 2, 1).clip(0)
-        down = (np.array(self.part.rows.offsets) - min(self.part.rows.offsets)) // self.part.rows.stride
-        return plane % per_block * self.size + down[None, :, None] * self.pitch, plane // per_block
+        plane = number[:, self._phases].transpose(2, 1, 0).clip(0)
+        return plane % per_block * size + self._down[None, :, None] * self.pitch, plane // per_block
+
+    def cut(self, target: Target) -> Cut:
+        """The best way to cut it."""
+        rows, vectors = self.grid
+        aligned = not self.is_flat or self.pitch % self.vector == 0
+        work = Work(
+            rows=rows,
+            columns=vectors,
+            outputs=len(self.weight),
+            taps=int(np.count_nonzero(self.weight)),
+            planes=max(1, len(self.keys)),
+            extra_rows=0 if self.is_flat else int(self.extra_rows),
+            row_step=1,
+            extra_columns=math.ceil(self.extra_rows * self.pitch / self.vector) if self.is_flat else 0,
+            column_step=1,
+            vector=4 * self.vector,
+            cache=target.cache if self.layer.groups == 1 else 0,
+            read=read_cost(4 * self.vector, aligned),
+            copied_vectors=math.ceil(self.pitch / self.vector),
+            copied_rows=self.rows_for(Tile(1, 1)) if self.is_flat else 0,
+        )
+        return best_cut(work, self._tiles(target.sums))
+
+    def _tiles(self, most: int) -> Iterator[Tile]:
+        rows, vectors = self.grid
+        pool = self.layer.pooling
+        if pool is None:
+            yield from tiles(rows, vectors, most)
+        elif self.is_flat:
+            yield Tile(1, vectors)
+        elif self.vector % pool.columns == 0:
+            yield from tiles(rows, vectors, most, pool.rows)
+        else:  # a window may lie in two vectors
+            yield from (tile for tile in tiles(rows, vectors, max(most, pool.rows * vectors), pool.rows, vectors))
+
+
+def best_planes(layer: Convolution, part: Part, target: Target) -> tuple[Planes, Cut]:
+    """The cheapest planes, over the widths of vectors and over rows with and without gaps."""
+    found = []
+    for vector in target.vectors:
+        for is_flat in (False, True):
+            planes = Planes(layer, part, vector, is_flat)
+            fits = layer.pooling is None or planes.grid[1] <= target.sums  # all windows of a flat plane at once
+            if not is_flat or (part.columns.count % vector and fits):
+                found.append((planes, planes.cut(target)))
+    return min(found, key=lambda pair: pair[1].cost)
 
 
 def emit_by_places(layer: Convolution, kernel: Kernel) -> None:
     """Write the body of the function."""
     (part,) = layer.parts()
-    planes = Planes(layer, part, kernel.target.vector, kernel.target.accumulators)
-    source = _as_they_are(planes, kernel) or _copied(planes, kernel)
-    rows, vectors = planes.grid
-    tile = _tile(planes, planes.most)
-    blocks = _blocks(planes, tile)
-    per_block = math.ceil(max(len(planes.keys), 1) / blocks)
-    places, block_of = planes.places(per_block)
+    planes, cut = best_planes(layer, part, kernel.target)
+    code, tile, size = kernel.code, cut.tile, planes.size_for(cut.tile)
+    per_block = math.ceil(max(len(planes.keys), 1) / cut.blocks)
+    prefix = vector_prefix(planes.vector)
     walk = Walk(
         kernel,
-        table(planes.weight, layer.groups, places, block_of),
+        table(planes.weight, layer.groups, *planes.places(per_block, size)),
         layer.bias.numpy(),
         [i * planes.pitch + j * planes.vector for i in range(tile.rows) for j in range(tile.columns)],
-        "V",
-        lambda pointer: f"LOAD({pointer})",
-        per_block * planes.size,
+        f"V{planes.vector}",
+        lambda number: f"{prefix}splat({number})",
+        lambda pointer: f"{prefix}load({pointer})",
     )
-    code = kernel.code
-    with tile_loop(code, "r", rows, tile.rows), tile_loop(code, "c", vectors, tile.columns):
-        code.add(f"const float *base = {source} + r * {planes.pitch} + c * {planes.vector};")
-        walk.write(lambda: finish_tile(layer, kernel, planes, tile, walk.sums))
-
-
-def _tile(planes: Planes, most: int) -> Tile:
-    """The tile, with whole pooling windows."""
     rows, vectors = planes.grid
-    pool = planes.layer.pooling
-    if pool is None:
-        return best_tile(rows, vectors, most)
-    if planes.is_flat or planes.vector % pool.columns:
-        whole = max(1, most // (pool.rows * vectors)) * pool.rows
-        return Tile(1 if planes.is_flat else min(whole, rows), vectors)
-    return best_tile(rows, vectors, most, pool.rows)
+    blocks = walk.table.blocks
+    copies = kernel.scratch(per_block * size + planes.vector)
+    with tile_loop(code, "r", rows, tile.rows) as (row, _), _block_loop(kernel, blocks) as block:
+        _write_copy(planes, kernel, tile, per_block, copies, row, block)
+        with tile_loop(code, "c", vectors, tile.columns) as (column, number):
+            code.add(f"const float *base = {copies} + {index([column], [planes.vector])};")
+            partial = ""
+            if blocks > 1:
+                across = math.ceil(vectors / tile.columns)
+                sums = kernel.scratch(walk.outputs * across * tile.sums * planes.vector)
+                partial = f"(V{planes.vector} *){sums} + (o * {across} + {number}) * {tile.sums}"
+            walk.write(lambda: finish_tile(layer, kernel, planes, tile, walk.sums, (row, column)), partial)
 
 
-def _blocks(planes: Planes, tile: Tile) -> int:
-    if planes.layer.groups > 1:
-        return 1
-    extra = planes.rows - planes.part.rows.count
-    area = (tile.rows + extra) * tile.columns * planes.vector
-    if planes.is_flat:
-        area += extra * planes.pitch
-    taps = np.count_nonzero(planes.weight) / len(planes.weight)
-    return channel_blocks(len(planes.keys), 4 * area, taps)
+@contextmanager
+def _block_loop(kernel: Kernel, blocks: int) -> Iterator[str]:
+    """The loop over the blocks of planes, if there are several; yields the number of the block."""
+    if blocks == 1:
+        yield "0"
+        return
+    with kernel.code.loop("block", blocks):
+        yield "block"
 
 
-def _as_they_are(planes: Planes, kernel: Kernel) -> str | None:
-    """The input itself, if its planes already have the right form: a 1x1 convolution of whole vectors."""
-    (x,), part = kernel.inputs, planes.part
-    channel, row, column = planes.layer.planes(x.strides)
-    places = part.places
-    plain = part.rows.offsets == part.columns.offsets == (0,) and part.rows.stride == part.columns.stride == 1
-    whole = places % planes.vector == 0 and planes.size == places == channel and row == part.columns.count
-    everything = len(planes.keys) == x.shape[1]
-    return x.name if plain and whole and column == 1 and everything else None
-
-
-def _copied(planes: Planes, kernel: Kernel) -> str:
-    """Write the copy, channel by channel; the pointer to the planes."""
-    code, part, keys = kernel.code, planes.part, planes.keys
-    target = kernel.scratch(max(len(keys), 1) * planes.size + planes.vector)
+def _write_copy(planes: Planes, kernel: Kernel, tile: Tile, per_block: int, target: str, row: str, block: str) -> None:
+    """Write the copy of one block, of the rows for the tile that starts at `row`."""
+    code, keys = kernel.code, planes.keys
     if not len(keys):
-        return target
-    (x,) = kernel.inputs
-    channel, row, column = planes.layer.planes(x.strides)
-    used, firsts = np.unique(keys[:, 0], return_index=True)
-    ends = kernel.constant(_unsigned(np.append(firsts[1:], len(keys))))
-    padded = planes.layer.frame() != Frame()
-    if padded:
-        edge, width = _zeros(planes, kernel)
-    code.add("int p = 0;")
-    with code.loop("u", len(used)):
-        number = "u" if len(used) == x.shape[1] else f"{kernel.constant(_unsigned(used))}[u]"
-        code.add(f"const float *in = {x.name} + {number} * {channel};")
-        if padded:
-            _fill(planes, kernel, edge, width, (row, column))
-            row, column = width, 1
-            start = edge
+        return
+    channels = kernel.constant(keys[:, 2].astype(smallest_unsigned(kernel.inputs[0].shape[1])))
+    code.add(f"const int first = {index([block], [per_block])};")
+    groups = np.unique(keys[:, :2], axis=0)
+    for column, phase in groups:
+        (members,) = np.nonzero((keys[:, :2] == (column, phase)).all(1))
+        start, stop = int(members[0]), int(members[-1]) + 1
+        with code.block(""):
+            code.add(f"const int last = first + {per_block} < {stop} ? first + {per_block} : {stop};")
+            with code.block(f"for (int p = first > {start} ? first : {start}; p < last; p++)"):
+                code.add(f"float *to = {target} + (p - first) * {planes.size_for(tile)};")
+                _write_plane(planes, kernel, tile, int(column), int(phase), channels, row)
+
+
+def _write_plane(
+    planes: Planes, kernel: Kernel, tile: Tile, column: int, phase: int, channels: str, start: str
+) -> None:
+    """Write the copy of plane `p`, row by row; rows and columns outside the input are zero."""
+    code, rows, columns = kernel.code, planes.part.rows, planes.part.columns
+    channel, row_stride, column_stride = planes.layer.planes(kernel.inputs[0].strides)
+    height, width = planes.layer.plane
+    code.add(f"const float *in = x0 + {channels}[p] * {channel};")
+    top = min(rows.offsets) + phase
+    shift = columns.offsets[column]
+    first = max(0, -(shift // columns.stride))  # the first column inside: stride c + shift >= 0
+    last = min(columns.count, (width - 1 - shift) // columns.stride + 1)
+    with code.loop("m", planes.rows_for(tile)):
+        code.add(f"const int row = {index(['m', start], [rows.stride, rows.stride], top)};")
+        code.add(f"float *line = to + m * {planes.pitch};")
+        inside = (
+            top >= 0
+            and (planes.part.rows.count - 1) * rows.stride + int(planes.extra_rows) * rows.stride + top < height
+        )
+        if not inside:
+            with code.block(f"if (row < 0 || row >= {height})"):
+                code.add(f"memset(line, 0, {4 * planes.pitch});", "continue;")
+        if last <= first:
+            code.add(f"memset(line, 0, {4 * planes.pitch});")
+            return
+        if first:
+            code.add(f"memset(line, 0, {4 * first});")
+        source = f"in + row * {row_stride} + {(first * columns.stride + shift) * column_stride}"
+        step = columns.stride * column_stride
+        if step == 1:
+            code.add(f"memcpy(line + {first}, {source}, {4 * (last - first)});")
         else:
-            start = f"in + {min(part.rows.offsets) * row + min(part.columns.offsets) * column}"
-        shifts = np.array(part.columns.offsets) - min(part.columns.offsets)
-        shift = kernel.constant(_unsigned(shifts[keys[:, 1]] * column + keys[:, 2] * row))
-        with code.block(f"for (; p < (int){ends}[u]; p++)"):
-            code.add(f"const float *from = {start} + {shift}[p];", f"float *to = {target} + p * {planes.size};")
-            rows: int | str = planes.rows
-            if part.rows.stride > 1:
-                rows = f"(int){kernel.constant(_unsigned(_rows_of(planes)))}[p]"
-            with code.loop("m", rows):
-                _copy_row(planes, kernel, f"to + m * {planes.pitch}", f"from + m * {part.rows.stride * row}", column)
-    return target
-
-
-def _rows_of(planes: Planes) -> npt.NDArray[np.int64]:
-    """The rows of each plane that are read."""
-    reach = max(planes.part.rows.offsets) - min(planes.part.rows.offsets)
-    return planes.part.rows.count + (reach - planes.keys[:, 2]) // planes.part.rows.stride
-
-
-def _copy_row(planes: Planes, kernel: Kernel, target: str, source: str, column: int) -> None:
-    code, columns = kernel.code, planes.part.columns
-    step = columns.stride * column
-    if step == 1:
-        code.add(f"memcpy({target}, {source}, {4 * columns.count});")
-    else:
-        with code.loop("c", columns.count):
-            code.add(f"({target})[c] = ({source})[c * {step}];")
-    for place in range(columns.count, planes.pitch):
-        code.add(f"({target})[{place}] = 0.0f;")
-
-
-def _zeros(planes: Planes, kernel: Kernel) -> tuple[str, int]:
-    """A plane of zeros with room for one channel and what the taps read around it; its pointer and width."""
-    part = planes.part
-    height = (part.rows.count - 1) * part.rows.stride + _spread(part.rows.offsets) + 1
-    width = (part.columns.count - 1) * part.columns.stride + _spread(part.columns.offsets) + 1
-    name = kernel.scratch(height * width)
-    kernel.code.add(f"memset({name}, 0, {4 * height * width});")
-    return name, width
-
-
-def _fill(planes: Planes, kernel: Kernel, edge: str, width: int, strides: tuple[int, int]) -> None:
-    """Copy the part of the channel `in` that is read into the plane with zeros around it."""
-    part, (rows, columns) = planes.part, planes.layer.plane
-    top, left = -min(part.rows.offsets), -min(part.columns.offsets)
-    height = (part.rows.count - 1) * part.rows.stride + _spread(part.rows.offsets) + 1
-    first_row, last_row = max(0, -top), min(rows, height - top)
-    first, last = max(0, -left), min(columns, width - left)
-    code = kernel.code
-    with code.block(f"for (int m = {first_row}; m < {last_row}; m++)"):
-        target, source = f"{edge} + (m + {top}) * {width} + {first + left}", f"in + m * {strides[0]} + {first * strides[1]}"
-        if strides[1] == 1:
-            code.add(f"memcpy({target}, {source}, {4 * (last - first)});")
-        else:
+            code.add(f"const float *from = {source};")
             with code.loop("c", last - first):
-                code.add(f"({target})[c] = ({source})[c * {strides[1]}];")
-
-
-def _spread(offsets: tuple[int, ...]) -> int:
-    return max(offsets) - min(offsets)
-
-
-def _unsigned(numbers: npt.NDArray[np.int64]) -> Array:
-    return numbers.astype(smallest_unsigned(int(numbers.max()) + 1))
+                code.add(f"line[{first} + c] = from[c * {step}];")
+        if last < planes.pitch:
+            code.add(f"memset(line + {last}, 0, {4 * (planes.pitch - last)});")

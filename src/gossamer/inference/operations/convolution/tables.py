@@ -4,8 +4,8 @@ The offset says where the input of a tap lies, relative to the place of the outp
 number. A layer with hardly any zeros (`DENSE_FROM`) is stored with them, as then one list of offsets serves all output
 channels and that is smaller.
 
-For large inputs the channels are split into blocks, so that what a tile of outputs reads of one block stays in the
-first-level cache; the lists are then ordered by block, output channel, offset.
+Large inputs are split into blocks, so that what a tile of outputs reads of one block stays in the first-level cache;
+the lists are then ordered by block, output channel, offset.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ class Table:
         offsets: Of each weight; in a dense layer of the weights of one channel.
         counts: Taps of each output channel in each block; in a dense layer of any output channel.
         is_dense: Whether all output channels share their offsets.
-        starts: Where the input of each output channel starts, if they differ; in a dense layer with groups.
-        blocks: Blocks of input channels.
+        inputs: Where the input of each output channel starts, if they differ: in a dense layer with groups.
+        blocks: Blocks of inputs.
+        block_starts: The first value, and the first offset, of each block.
     """
 
     values: Array
     offsets: Array
     counts: Array
     is_dense: bool
-    starts: Array | None
+    inputs: Array | None
     blocks: int
+    block_starts: tuple[Array, Array]
 
 
 def is_dense(weight: Array) -> bool:
@@ -73,8 +75,9 @@ def table(weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: n
         offsets=_not_empty(_unsigned(offsets[order])),
         counts=_unsigned(counts),
         is_dense=False,
-        starts=None,
+        inputs=None,
         blocks=blocks,
+        block_starts=(_starts(counts.sum(1)), _starts(counts.sum(1))),
     )
 
 
@@ -97,9 +100,14 @@ def _dense(
         offsets=_not_empty(_unsigned(first[order])),
         counts=_unsigned(sizes),
         is_dense=True,
-        starts=_unsigned(each) if groups > 1 else None,
+        inputs=_unsigned(each) if groups > 1 else None,
         blocks=blocks,
+        block_starts=(_starts(sizes * outputs), _starts(sizes)),
     )
+
+
+def _starts(sizes: npt.NDArray[np.int64]) -> Array:
+    return (np.cumsum(sizes) - sizes).astype(np.uint32)
 
 
 def smallest_unsigned(count: int) -> type[np.uint16] | type[np.uint32]:

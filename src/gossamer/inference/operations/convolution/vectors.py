@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossamer.inference.ctext import literal
+from gossamer.inference.ctext import index, literal
 from gossamer.inference.kernel import Kernel
 from gossamer.inference.operations.convolution.tiles import Tile
+from gossamer.inference.targets import vector_prefix
 
 if TYPE_CHECKING:
     from gossamer.inference.operations.convolution.operation import Convolution, Pooling
@@ -15,61 +16,73 @@ if TYPE_CHECKING:
 __all__ = ["finish_tile"]
 
 
-def finish_tile(layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, sums: list[str]) -> None:
-    """Write the code for the sums of output channel `o`, of the tile at row `r` and vector `c`."""
+def finish_tile(
+    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, sums: list[str], start: tuple[str, str]
+) -> None:
+    """Write the code for the sums of output channel `o`, of the tile that starts at this row and vector."""
+    prefix = vector_prefix(planes.vector)
     for function in layer.before:
-        kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix='v_')};" for name in sums))
+        kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix=prefix)};" for name in sums))
     if layer.pooling is not None:
-        _pool(layer, layer.pooling, kernel, planes, tile, sums)
+        _pool(layer, layer.pooling, kernel, planes, tile, sums, start)
         return
     for function in layer.after:
-        kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix='v_')};" for name in sums))
-    _store(layer, kernel, planes, tile, sums)
+        kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix=prefix)};" for name in sums))
+    _store(layer, kernel, planes, tile, sums, start)
 
 
-def _store(layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, sums: list[str]) -> None:
-    code, vector = kernel.code, planes.vector
+def _store(
+    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, sums: list[str], start: tuple[str, str]
+) -> None:
+    code, vector, prefix = kernel.code, planes.vector, vector_prefix(planes.vector)
     channel, row, column = layer.planes(kernel.output.strides)
     rows, columns = planes.part.rows.count, planes.part.columns.count
     length = rows * columns if planes.is_flat else columns
-    code.add(f"float *to = y + o * {channel} + r * {row} + c * {vector * column};")
+    code.add(f"float *to = y + {index(['o', *start], [channel, row, vector * column])};")
     for number, name in enumerate(sums):
         i, j = divmod(number, tile.columns)
         target = f"to + {i * row + j * vector * column}"
-        left = f"{length - j * vector} - c * {vector}"  # places from here to the end of the row
+        left = index([start[1]], [-vector], length - j * vector)  # places from here to the end of the row
         if column != 1:
-            code.add(f"v_scatter({target}, {column}, {name}, {left});")
+            code.add(f"{prefix}scatter({target}, {column}, {name}, {left});")
         elif length % vector == 0:
-            code.add(f"STORE({target}, {name});")
+            code.add(f"{prefix}store({target}, {name});")
         elif tile.columns == planes.grid[1]:
             size = min(vector, length - j * vector)
             code.add(f"memcpy({target}, &{name}, {4 * size});")
         else:
-            code.add(f"v_store_some({target}, {name}, {left});")
+            code.add(f"{prefix}store_some({target}, {name}, {left});")
 
 
 def _pool(
-    layer: Convolution, pooling: Pooling, kernel: Kernel, planes: Planes, tile: Tile, sums: list[str]
+    layer: Convolution,
+    pooling: Pooling,
+    kernel: Kernel,
+    planes: Planes,
+    tile: Tile,
+    sums: list[str],
+    start: tuple[str, str],
 ) -> None:
     """Reduce rows in registers and columns in a small array; in a flat plane both in the array."""
-    code, vector = kernel.code, planes.vector
+    code, vector, prefix = kernel.code, planes.vector, vector_prefix(planes.vector)
     channel, row, column = layer.planes(kernel.output.strides)
     pitch = planes.pitch if planes.is_flat else tile.columns * vector
     if planes.is_flat:
         held, down, count = sums, pooling.rows, planes.part.rows.count // pooling.rows
     else:
-        held, down, count = _reduced_rows(pooling, kernel, tile, sums), 1, tile.rows // pooling.rows
+        held, down, count = _reduced_rows(pooling, kernel, prefix, tile, sums), 1, tile.rows // pooling.rows
     code.add(f"float window[{len(held) * vector}];")
     for number, name in enumerate(held):
-        code.add(f"STORE(window + {number * vector}, {name});")
+        code.add(f"{prefix}store(window + {number * vector}, {name});")
     outputs = planes.part.columns.count // pooling.columns
     width: int | str = outputs
     if tile.columns < planes.grid[1]:
         per_tile = tile.columns * vector // pooling.columns
-        code.add(f"const int left = {outputs} - c * {vector // pooling.columns};")
+        code.add(f"const int left = {index([start[1]], [-(vector // pooling.columns)], outputs)};")
         width = f"(left < {per_tile} ? left : {per_tile})"
-    start = f"r / {pooling.rows} * {row} + c * {vector // pooling.columns * column}" if not planes.is_flat else "0"
-    code.add(f"float *to = y + o * {channel} + {start};")
+    first = start[0] if start[0] == "0" else f"{start[0]} / {pooling.rows}"
+    place = index(["o", first, start[1]], [channel, row, vector // pooling.columns * column])
+    code.add(f"float *to = y + {place};")
     with code.loop("i", count), code.loop("j", width):
         code.add(f"const float *from = window + i * {down * pitch} + j * {pooling.columns};")
         reads = [f"from[{a * pitch + b}]" for a in range(down) for b in range(pooling.columns)]
@@ -83,7 +96,7 @@ def _pool(
         code.add(f"to[i * {row} + j * {column}] = s;")
 
 
-def _reduced_rows(pooling: Pooling, kernel: Kernel, tile: Tile, sums: list[str]) -> list[str]:
+def _reduced_rows(pooling: Pooling, kernel: Kernel, prefix: str, tile: Tile, sums: list[str]) -> list[str]:
     """The maximum or sum of each group of rows, in the first of them."""
     held = []
     for first in range(0, tile.rows, pooling.rows):
@@ -91,7 +104,7 @@ def _reduced_rows(pooling: Pooling, kernel: Kernel, tile: Tile, sums: list[str])
             names = [sums[(first + a) * tile.columns + j] for a in range(pooling.rows)]
             for other in names[1:]:
                 if pooling.kind == "max":
-                    kernel.code.add(f"{names[0]} = {kernel.helper('maximum', 'v_')}({names[0]}, {other});")
+                    kernel.code.add(f"{names[0]} = {kernel.helper('maximum', prefix)}({names[0]}, {other});")
                 else:
                     kernel.code.add(f"{names[0]} += {other};")
             held.append(names[0])
