@@ -97,6 +97,8 @@ class _Lowering(Builder):
         args, kwargs = pytree.tree_map(self._value, (node.args, node.kwargs), is_leaf=_is_node)
         if node.target is operator.getitem:
             self.values[node] = args[0][args[1]]
+            if self.values[node] is None:
+                raise GossamerError(_complaint(node.args[0], f"its result number {args[1]} is not computed"))
             return
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=_is_value)
         values = [leaf for leaf in leaves if isinstance(leaf, Value)]
@@ -105,7 +107,7 @@ class _Lowering(Builder):
                 self.values[node] = _folded(node, args, kwargs)
             else:
                 self.values[node] = self._lowered(node, args, kwargs, values)
-                _check_shape(node, self.values[node])
+                _check_results(node, self.values[node])
         except Refusal as refusal:
             raise GossamerError(_complaint(node, str(refusal))) from refusal
 
@@ -118,10 +120,6 @@ class _Lowering(Builder):
         packet = node.target.overloadpacket
         if packet not in TAKES_INTEGERS and any(_holds_integers(value) for value in values):
             raise Refusal("it computes with integers; only float32 is computed")
-        for result in pytree.tree_leaves(node.meta["val"]):
-            integers = all(_holds_integers(value) for value in values)
-            if isinstance(result, Tensor) and result.dtype is not torch.float32 and not integers:
-                raise Refusal(f"its result is a {result.dtype}; only float32 is computed")
         rule = RULES[packet]
         try:
             inspect.signature(rule).bind(self, *args, **kwargs)
@@ -154,11 +152,14 @@ def _folded(node: fx.Node, args: Any, kwargs: Any) -> Any:
     return pytree.tree_map(lambda leaf: Constant(tuple(leaf.shape), leaf) if isinstance(leaf, Tensor) else leaf, result)
 
 
-def _check_shape(node: fx.Node, result: Any) -> None:
-    """What the rule says about the shape must be what PyTorch says."""
-    for own, right in zip(_as_tuple(result), _as_tuple(node.meta["val"]), strict=True):
-        if own is not None:
-            assert own.shape == tuple(right.shape), f"{node.target}: {own.shape} instead of {tuple(right.shape)}"
+def _check_results(node: fx.Node, results: Any) -> None:
+    """Shapes must be what PyTorch says, and elements float32; a result that has no value is one that is not computed."""
+    for own, right in zip(_as_tuple(results), _as_tuple(node.meta["val"]), strict=True):
+        if own is None:
+            continue
+        if right.dtype is not torch.float32 and not _holds_integers(own):
+            raise Refusal(f"its result is a {right.dtype}; only float32 is computed")
+        assert own.shape == tuple(right.shape), f"{node.target}: {own.shape} instead of {tuple(right.shape)}"
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

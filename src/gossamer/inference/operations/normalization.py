@@ -8,7 +8,7 @@ over the last dimensions of a view of the input: [..., groups, what is normalise
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gossamer.inference.ctext import Code, literal, nest
 from gossamer.inference.kernel import Kernel
-from gossamer.inference.operations.reduction import Dimensions, split_dimensions
+from gossamer.inference.operations.reduction import split_dimensions
 from gossamer.inference.program import Constant, Operation, Shape, Value
 from gossamer.inference.registry import Builder, Refusal, lowers, optional_constant
 
@@ -56,54 +56,47 @@ class Normalization(Operation):
         return result if self.bias is None else result + self.bias.tensor
 
     def emit(self, kernel: Kernel) -> None:
-        """Mean, variance around it, and the result: three passes, as two would lose digits."""
+        """Three passes: the mean; its rounding error and the variance around it; the result."""
         code, element, x, y = kernel.code, kernel.target.element, kernel.inputs[0], kernel.output
         outer, inner = split_dimensions(self.shape, range(-self.dimensions, 0))
         affine = list(kernel.inputs[1:])
-        heads = [kept for kept in (outer.of(operand.strides) for operand in (x, y, *affine))]
-        mean = literal(1.0 / inner.count)
+        heads = [outer.of(operand.strides) for operand in (x, y, *affine)]
+        strides = [inner.of(operand.strides) for operand in (x, y, *affine)]
+        each, zero = literal(1.0 / inner.count), kernel.target.splat("0.0f")
         with nest(code, outer.shape, heads) as (source, target, *constants):
             code.add(f"const {element} *in = {x.name} + {source};", f"{element} *to = y + {target};")
             for operand, start in zip(affine, constants, strict=True):
                 code.add(f"const float *{operand.name}_at = {operand.name} + {start};")
-            centred = "{}"
+            code.add(f"{element} mean = {zero}, error = {zero}, square = {zero};")
             if self.centred:
-                _sum(code, element, kernel.target.splat("0.0f"), "mean", inner, inner.of(x.strides), "{}")
-                code.add(f"mean = mean * {mean};")
-                centred = "({} - mean)"
-            _sum(
-                code,
-                element,
-                kernel.target.splat("0.0f"),
-                "square",
-                inner,
-                inner.of(x.strides),
-                f"{centred} * {centred}",
-            )
-            root = kernel.helper("rsqrt")
-            code.add(f"const {element} scale = {root}(square * {mean} + {literal(self.epsilon)});")
-            strides = [inner.of(operand.strides) for operand in (x, y, *affine)]
+                _add_up(code, element, zero, inner.shape, strides[0], {"mean": "v"})
+                code.add(f"mean = mean * {each};")
+            sums = {"square": "(v - mean) * (v - mean)", **({"error": "v - mean"} if self.centred else {})}
+            _add_up(code, element, zero, inner.shape, strides[0], sums)
+            code.add(f"error = error * {each};", "mean = mean + error;")
+            variance = f"square * {each} - error * error + {literal(self.epsilon)}"
+            code.add(f"const {element} scale = {kernel.helper('rsqrt')}({variance});")
             with nest(code, inner.shape, strides, "c") as (read, write, *numbers):
                 terms = [f"{operand.name}_at[{place}]" for operand, place in zip(affine, numbers, strict=True)]
-                scaled = " * ".join(
-                    [centred.format(f"in[{read}]"), "scale", *(terms[:1] if self.weight is not None else [])]
-                )
-                code.add(f"to[{write}] = {scaled}{f' + {terms[-1]}' if self.bias is not None else ''};")
+                factors = [f"(in[{read}] - mean)", "scale", *(terms[:1] if self.weight is not None else [])]
+                shift = f" + {terms[-1]}" if self.bias is not None else ""
+                code.add(f"to[{write}] = {' * '.join(factors)}{shift};")
 
     def describe(self) -> str:
         """How many are normalised together."""
         return f"normalisation of {math.prod(self.shape[-self.dimensions :])} elements together"
 
 
-def _sum(code: Code, element: str, zero: str, name: str, inner: Dimensions, strides: Sequence[int], term: str) -> None:
-    """`name` = the sum of `term` over the inner dimensions, in parts, for accuracy."""
-    code.add(f"{element} {name} = {zero};")
-    with code.block(""), nest(code, inner.shape[:-1], [strides[:-1]], "r") as (row,):
-        code.add(f"{element} part = {zero};")
-        with code.loop("c", inner.shape[-1]):
-            read = f"in[{row} + c * {strides[-1]}]"
-            code.add(f"part += {term.format(read, read)};")
-        code.add(f"{name} += part;")
+def _add_up(
+    code: Code, element: str, zero: str, shape: Sequence[int], strides: Sequence[int], sums: Mapping[str, str]
+) -> None:
+    """Add to each variable the sum of its expression of the element `v`: in parts, for accuracy."""
+    with code.block(""), nest(code, shape[:-1], [strides[:-1]], "r") as (row,):
+        code.add(f"{element} {', '.join(f'part_{name} = {zero}' for name in sums)};")
+        with code.loop("c", shape[-1]):
+            code.add(f"const {element} v = in[{row} + c * {strides[-1]}];")
+            code.add(*(f"part_{name} += {term};" for name, term in sums.items()))
+        code.add(*(f"{name} += part_{name};" for name in sums))
 
 
 def _expanded(value: Value | None, what: str, shape: Sequence[int], size: Shape) -> Constant | None:
