@@ -203,6 +203,7 @@ def _write_copy(planes: Planes, kernel: Kernel, tile: Tile, per_block: int, targ
     """Write the copy of one block, of the rows for the tile that starts at `row`."""
     code, keys = kernel.code, planes.keys
     if not len(keys):
+        code.add("(void)x0;")
         return
     channels = kernel.constant(keys[:, 2].astype(smallest_unsigned(kernel.inputs[0].shape[1])))
     code.add(f"const int first = {index([block], [per_block])};")
