@@ -1,9 +1,9 @@
 """Lightning: a callback for its `Trainer`.
 
-    callback = SparsityCallback(lambda model: gossamer.integrated_tl1(model, strength=1e-3), example=images[:1])
-    trainer = lightning.Trainer(max_epochs=40, callbacks=[callback])
-    trainer.fit(model, loader)                            # ckpt_path=... resumes as usual
-    gossamer.save(callback.small, "net.safetensors")
+callback = SparsityCallback(lambda model: gossamer.integrated_tl1(model, strength=1e-3), example=images[:1])
+trainer = lightning.Trainer(max_epochs=40, callbacks=[callback])
+trainer.fit(model, loader)                            # ckpt_path=... resumes as usual
+gossamer.save(callback.small, "net.safetensors")
 """
 
 from __future__ import annotations

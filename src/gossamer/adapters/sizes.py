@@ -1,7 +1,7 @@
 """The sizes of a network as numbers to log.
 
-    log_sizes(SummaryWriter("runs/mine"), gossamer.measure(model, example), step)       # TensorBoard
-    log_sizes(logging.getLogger("training"), gossamer.measure(model, example), step)
+log_sizes(SummaryWriter("runs/mine"), gossamer.measure(model, example), step)       # TensorBoard
+log_sizes(logging.getLogger("training"), gossamer.measure(model, example), step)
 """
 
 from __future__ import annotations

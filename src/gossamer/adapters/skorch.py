@@ -1,9 +1,9 @@
 """skorch: a callback for its `NeuralNet`.
 
-    callback = SparsityCallback(lambda module: gossamer.l1(module, 1e-4), example=torch.zeros(1, 64))
-    net = skorch.NeuralNetClassifier(Net, max_epochs=40, optimizer=torch.optim.Adam, callbacks=[("sparsity", callback)])
-    net.fit(X, y)
-    gossamer.save(dict(net.callbacks_)["sparsity"].small_, "net.safetensors")
+callback = SparsityCallback(lambda module: gossamer.l1(module, 1e-4), example=torch.zeros(1, 64))
+net = skorch.NeuralNetClassifier(Net, max_epochs=40, optimizer=torch.optim.Adam, callbacks=[("sparsity", callback)])
+net.fit(X, y)
+gossamer.save(dict(net.callbacks_)["sparsity"].small_, "net.safetensors")
 """
 
 from __future__ import annotations

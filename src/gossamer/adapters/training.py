@@ -90,7 +90,12 @@ class SparseTraining:
 
     def advance(self, done: float, total: float) -> None:
         """Hold the zeros once `hold_at` of the training is done; `total` steps or epochs are all of it."""
-        if self.handle is not None and self._hold_at is not None and done >= self._hold_at * total and not self.handle.held:
+        if (
+            self.handle is not None
+            and self._hold_at is not None
+            and done >= self._hold_at * total
+            and not self.handle.held
+        ):
             self.handle.hold()
 
     def end_epoch(self, epochs: int) -> None:

@@ -1,9 +1,9 @@
 """Hugging Face transformers: a callback for its `Trainer`.
 
-    callback = SparsityCallback(lambda model: gossamer.integrated_tl1(model, strength=1e-4), example=batch)
-    trainer = transformers.Trainer(model, args, train_dataset=data, callbacks=[callback])
-    trainer.train()                                       # resume_from_checkpoint=True resumes as usual
-    gossamer.save(callback.small, "net.safetensors")
+callback = SparsityCallback(lambda model: gossamer.integrated_tl1(model, strength=1e-4), example=batch)
+trainer = transformers.Trainer(model, args, train_dataset=data, callbacks=[callback])
+trainer.train()                                       # resume_from_checkpoint=True resumes as usual
+gossamer.save(callback.small, "net.safetensors")
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class SparsityCallback(TrainerCallback):
         del args, control, others
         self._training.advance(state.global_step, state.max_steps)
 
-    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
         """Compact; the trainer writes its checkpoint after this."""
         del args, control, others
         self._training.end_epoch(round(state.epoch or 0))
@@ -129,7 +131,9 @@ class SparsityCallback(TrainerCallback):
             logs.update(found)
             state.log_history[-1].update(found)
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
+    ) -> None:
         """Shrink into a new model, and detach."""
         del args, state, control, others
         self._training.finish()
