@@ -1,4 +1,4 @@
-"""The proximal step behind any optimizer."""
+"""The proximal step after every step of an optimizer."""
 
 from gossamer.proximal.attach import Compile, Metric, attach, attached
 from gossamer.proximal.handle import ProximalStep

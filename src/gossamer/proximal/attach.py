@@ -21,7 +21,7 @@ __all__ = ["Compile", "Metric", "attach", "attached"]
 Metric = Literal["euclidean", "adaptive"]
 Compile = bool | Literal["auto"]
 
-# By optimizer, weakly: the handles hold no optimizer, so they go when it goes.
+# Weak keys: a handle has no reference to its optimizer, so both are freed together.
 _handles: WeakKeyDictionary[Optimizer, list[ProximalStep]] = WeakKeyDictionary()
 
 
@@ -41,15 +41,16 @@ def attach(
 
     Args:
         optimizer: any `torch.optim.Optimizer` that trains the regularizer's weights.
-        regularizer: from `gossamer.integrated_tl1` and its siblings.
-        metric: "euclidean", the paper's way, takes one step size for all weights of a parameter group. "adaptive" takes
-            the proximal step in the diagonal metric of Adam, AdamW, RMSprop or Adagrad, so that their rescaling of
-            the gradient rescales the penalty too.
+        regularizer: the result of `gossamer.integrated_tl1` or another recipe.
+        metric: "euclidean", as in the paper, has one step size for all weights of a parameter group. "adaptive" takes
+            the proximal step in the diagonal metric of Adam, AdamW, RMSprop or Adagrad, so that the penalty is scaled
+            like the gradient.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
-        compile: take the proximal step of weights on the CPU by a compiled kernel, in one pass and in place. It gives
-            the same to rounding, for little more than a copy of the weights. "auto" does so for models of 5,000
-            weights or more; compiling takes some seconds, once on each machine. Without a C++ compiler, with the
-            adaptive metric, and for penalties that the kernel does not know, PyTorch's operations take the step.
+        compile: take the proximal step of weights on the CPU by a compiled kernel, in one pass and in place. The result
+            is the same up to rounding, at little more than the cost of copying the weights. "auto" uses the kernel
+            for models of 5,000 weights or more; compiling takes some seconds, once on each machine. Without a C++
+            compiler, with the adaptive metric, and for penalties that the kernel does not know, PyTorch operations
+            are used.
 
     Returns:
         A handle: `hold()` ends the penalty and keeps the zeros, `remove()` detaches.
@@ -73,7 +74,7 @@ def attach(
 
 
 def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:
-    """The proximal steps that are attached to an optimizer now."""
+    """The proximal steps that are attached to an optimizer."""
     return tuple(_handles.get(optimizer, ()))
 
 
@@ -82,7 +83,7 @@ def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:
     large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
     if not (compile is True or (compile == "auto" and large)):
         return None
-    # Ask before compiling: a model on a GPU has no use for the kernel.
+    # Do not compile for models on a GPU, which do not use the kernel.
     kernel = load_kernel() if any(supports(rule, weight) for rule, weight in weights) else None
     return None if kernel is None else FusedStep(kernel)
 
@@ -103,7 +104,7 @@ def _require_owned(optimizer: Optimizer, regularizer: Regularizer) -> None:
 
 def _require_new(regularizer: Regularizer) -> None:
     if _attached_already(regularizer):
-        gc.collect()  # an optimizer that was replaced may still be waiting for the collector
+        gc.collect()  # an optimizer that was replaced may not have been collected yet
     if twice := _attached_already(regularizer):
         raise GossamerError(
             f"{', '.join(twice)} already has a regularizer attached. Call `remove()` on that handle first, or choose "

@@ -1,8 +1,9 @@
 """The proximal steps of a whole model in one call of the native kernel: one pass over each weight, in place.
 
-A weight goes this way if it is a plain float32 or float64 tensor on the CPU without gaps, and its rule is a scalar
-penalty, a scalar penalty on the norms of groups, or the one after the other. All recipes but the combined group and
-exclusive one are of that form; what is not takes the plain way, `Rule.prox`, which gives the same to rounding.
+The kernel takes a weight if it is a plain float32 or float64 tensor on the CPU without gaps in memory, and its rule is
+a scalar penalty, a scalar penalty on the norms of groups, or the one after the other. All recipes but the combined
+group and exclusive one are of that form. All other weights take the plain implementation, `Rule.prox`, whose result is the
+same up to rounding.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _WEIGHTS_PER_THREAD = 16_384  # starting a thread costs as much as some ten thou
 
 
 class Move(NamedTuple):
-    """One proximal step to take: of this rule, on this weight, with this step size (strength included)."""
+    """One proximal step: the rule, the weight, and the step size with the strength included."""
 
     rule: Rule
     weight: Tensor
@@ -61,9 +62,9 @@ class Move(NamedTuple):
 
 
 class FusedStep:
-    """The kernel, and the table of the weights that it is given: a row for each, made again when a weight moves.
+    """The kernel and its table of weights, one row per weight, rebuilt when a weight has moved in memory.
 
-    In a step only the step sizes are written; nothing is allocated that grows with the weights.
+    A step only writes the step sizes; nothing is allocated that grows with the weights.
     """
 
     def __init__(self, kernel: Kernel) -> None:

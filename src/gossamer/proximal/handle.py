@@ -1,4 +1,4 @@
-"""The proximal step after an optimizer step, and the little state that goes with it."""
+"""The proximal step after each optimizer step, and its state."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _STATE = "gossamer"  # the key in `optimizer.state_dict()`
 
 
 class ProximalStep:
-    """What `attach` returns: the proximal step of one regularizer behind one optimizer.
+    """The handle that `attach` returns: the proximal step of one regularizer after the steps of one optimizer.
 
-    It owns its state (the step number; after `hold`, which weights are zero) and puts it into
-    `optimizer.state_dict()`; the optimizer's own `state` is only read.
+    Its state (the number of steps; after `hold`, which weights are zero) is part of `optimizer.state_dict()`. The
+    optimizer's own `state` is only read.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ProximalStep:
     ) -> None:
         self.regularizer = regularizer
         self.steps = 0
-        self.fused = fused  # None: every weight takes the plain way
+        self.fused = fused  # None: all weights take the plain implementation
         self._adaptive = adaptive
         self._schedule = schedule
         self._siblings: list[ProximalStep] = []
@@ -52,14 +52,14 @@ class ProximalStep:
 
     @torch.no_grad()
     def hold(self) -> None:
-        """End the penalty and keep the zeros: from now on what is zero stays exactly zero, whatever momentum says.
+        """End the penalty and keep the zeros: weights that are zero now stay exactly zero, the others train freely.
 
-        A final phase of training with `hold` gives the surviving weights back what the penalty took from them.
+        A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
         self._zeros = {rule.name: rule.weight.parameter == 0 for rule in self.regularizer.rules}
 
     def remove(self) -> None:
-        """Detach: the optimizer is as it was before `attach`. The weights stay as they are now."""
+        """Detach from the optimizer. The weights stay as they are."""
         for hook in self._hooks:
             hook.remove()
         if self._hooks:
@@ -67,7 +67,7 @@ class ProximalStep:
         self._hooks.clear()
 
     def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
-        """Follow weights that were made smaller: keep of the held zeros what is kept of the weights."""
+        """Follow weights that have become smaller: slice the held zeros like the weights."""
         if self._zeros is not None:
             parameters = {rule.name: rule.weight.parameter for rule in self.regularizer.rules}
             self._zeros = {name: cut(parameters[name], zeros) for name, zeros in self._zeros.items()}
@@ -144,7 +144,7 @@ class ProximalStep:
         return self.regularizer.strength * factor
 
     def _require_finite(self, weights: Sequence[tuple[Rule, Tensor]]) -> None:
-        # One look for all weights: a sum that is finite has finite terms; one that is not may only have overflowed.
+        # One check for all weights: a finite sum has finite terms; a sum that is not finite may only have overflowed.
         sums = [weight.sum(dtype=torch.float32) for _, weight in weights]
         if not sums or math.isfinite(torch.stack([total.to(sums[0].device) for total in sums]).sum().item()):
             return

@@ -36,7 +36,7 @@ _FLAGS = ([*_STRICT, "-march=native", "-fopenmp"], [*_STRICT, "-march=native"], 
 
 @cache
 def load_kernel() -> Kernel | None:
-    """The kernel, or nothing and one warning where it cannot be compiled."""
+    """The kernel; None, after one warning, if it cannot be compiled."""
     try:
         library = _loaded()
     except (GossamerError, OSError, subprocess.SubprocessError) as error:
@@ -54,7 +54,7 @@ def load_kernel() -> Kernel | None:
 
 
 def _loaded() -> ctypes.CDLL:
-    """The library; one that a crash has left damaged in the cache is compiled again."""
+    """The library; a damaged one in the cache is compiled again."""
     library = _compiled()
     try:
         return ctypes.CDLL(str(library))
@@ -113,7 +113,7 @@ def _cache_folder() -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether only this user can have written it."""
+    """Whether only this user can write it."""
     status = path.lstat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode)
 

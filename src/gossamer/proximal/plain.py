@@ -1,8 +1,8 @@
-"""The plain way to take a proximal step: PyTorch's operations, in place, a piece of the weight at a time.
+"""The plain implementation of the proximal step: PyTorch operations, in place, chunk by chunk.
 
-Every operation of a penalty sweeps over its whole tensor and makes a new one. On a large weight each of these comes
-from memory, and mostly from the operating system, anew; pieces that stay in the cache are faster (question a of
-`gossamer bench`) and need no more memory than themselves.
+Every operation of a penalty allocates a tensor of the size of its input. For a large weight these temporaries come from
+main memory, mostly from newly allocated pages. Chunks that fit into the cache are faster
+(`gossamer bench proximal-step`) and need little memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def plain_step_(rule: Rule, weight: Tensor, step: Tensor) -> None:
 
 
 def _has_pieces(weight: Tensor) -> bool:
-    """Large, on the CPU, in one stretch of memory, and no subclass (a sharded tensor) with its own idea of pieces."""
+    """Whether the weight is large, on the CPU, contiguous, and not a tensor subclass such as a sharded tensor."""
     plain = weight.device.type == "cpu" and type(weight) in (Tensor, nn.Parameter)
     return plain and weight.numel() > _PIECE and weight.is_contiguous()
 

@@ -20,7 +20,7 @@ def constant(step: int) -> float:
 def warm_up(steps: int) -> Schedule:
     """From 1/steps at the first step in equal parts to 1 at step number `steps`, and 1 from then on.
 
-    Young weights are small: the full strength from the start can kill a layer before it has learnt anything.
+    Initial weights are small: the full strength from the start can zero a whole layer before it has learnt anything.
     """
     if steps < 0:
         raise GossamerError(f"`warm_up(steps=...)` must not be negative; received {steps!r}.")

@@ -1,6 +1,6 @@
 """How far one optimizer step moves a weight along a constant gradient: the step size that the penalty must use too.
 
-The proximal step has to weigh the penalty as the optimizer weighs the loss; then one strength means one objective:
+The proximal step has to scale the penalty as the optimizer scales the loss. Then one strength means one objective:
 
     SGD       heavy-ball momentum m and dampening d sum a constant gradient to (1 - d) / (1 - m) times itself, with
               Nesterov momentum too (there d = 0): lr (1 - d) / (1 - m)
