@@ -1,8 +1,8 @@
 """The table of layer kinds: what is known about each layer of `torch.nn`, in one place.
 
 A row says what the dimensions of a layer's weights mean (`Layout` follows from that), which attributes hold its sizes
-and what tensor shapes follow from them, and how often a call uses each weight. Regularizers, the counting of
-multiply-adds, files and shrinking all read this table, so a new kind of layer is one new row.
+and what tensor shapes follow from them, and how often a call uses each weight. Regularizers, the counting of MACs,
+files and shrinking all read this table, so a new kind of layer is one new row.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The kernel takes a weight if it is a plain float32 or float64 tensor on the CPU without gaps in memory, and its rule is
 a scalar penalty, a scalar penalty on the norms of groups, or the one after the other. All recipes but the combined
-group and exclusive one are of that form. All other weights take the plain implementation, `Rule.prox`, whose result is the
-same up to rounding.
+group and exclusive one are of that form. All other weights take the plain implementation, `Rule.prox`, whose result
+is the same up to rounding.
 """
 
 from __future__ import annotations
