@@ -145,9 +145,21 @@ def test_the_figures_of_the_documentation_can_be_drawn(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "s.png", "strength.png"]
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
 def test_links_of_the_documentation_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-        assert target.startswith("http") or (page.parent / target).exists(), target
-    if page.name != "README.md":
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
+    if page.parent.name == "docs" and page.name != "README.md":
         assert f"]({page.name})" in (ROOT / "docs/README.md").read_text(), "it is not in the index"
