@@ -53,14 +53,14 @@ def ways(programs: Sequence[Program], machine: Machine) -> list[Ways]:
     found = []
     for number, (program, own) in enumerate(zip(programs, built, strict=True)):
 
-        def run(inputs: Sequence[Tensor], few: int, threads: int, number=number, program=program, own=own) -> list[Tensor]:
+        def run(inputs: Sequence[Tensor], least: int, threads: int, number=number, program=program, own=own) -> list[Tensor]:
             workspace = aligned(own.workspace * threads)
             outputs, pointers = _pointers(program, inputs)
             failed = getattr(native, f"net{number}_run")(
                 ctypes.c_void_p(own.constants.ctypes.data),
                 ctypes.c_void_p(workspace.ctypes.data),
                 ctypes.c_long(len(inputs[0])),
-                few,
+                least,
                 threads,
                 *pointers,
             )

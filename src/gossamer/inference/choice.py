@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
@@ -71,12 +72,13 @@ def fastest(model: nn.Module, example: Example, threads: int | None = None, roun
     call = call_with(model, example)
     found: dict[str, nn.Module] = {AS_IT_IS: model}
     reasons: dict[str, str] = {}
+    others: dict[str, Callable[[], nn.Module]] = {
+        "shrunk": lambda: shrink(model, example),
+        "native": lambda: native(model, example, threads),
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, make in (
-            ("shrunk", lambda: shrink(model, example)),
-            ("native", lambda: native(model, example, threads)),
-        ):
+        for name, make in others.items():
             try:
                 found[name] = make()
             except GossamerError as error:
@@ -84,6 +86,6 @@ def fastest(model: nn.Module, example: Example, threads: int | None = None, roun
     seconds = dict(zip(found, latencies(list(found.values()), call.args or call.kwargs, rounds), strict=True))
     allowed = {name: time for name, time in seconds.items() if name == AS_IT_IS or time <= _MARGIN * seconds[AS_IT_IS]}
     best = min(allowed, key=allowed.__getitem__)
-    names = (AS_IT_IS, "shrunk", "native")
+    names = (AS_IT_IS, *others)
     table = tuple(Candidate(name, seconds.get(name), reasons.get(name, "")) for name in names)
     return Fastest(found[best], best, table)

@@ -101,8 +101,8 @@ def _signature(traced: Traced, program: Program, expected: Expectation) -> Signa
 
 def _verify(module: NativeModule, expected: Expectation, lanes: int) -> None:
     """A whole vector of samples and one with a single sample; then the same sample by sample; then two threads."""
-    for few in (1, lanes + 1):
-        module.few = few
+    for least in (1, lanes + 1):
+        module.least = least
         check_outputs(expected, expected.call.run(module))
 
 
@@ -110,11 +110,11 @@ def _calibrate(module: NativeModule, expected: Expectation, lanes: int) -> None:
     """Find out from how many samples on a vector with empty lanes is faster than sample by sample."""
     call = Call(*pytree.tree_map(lambda leaf: leaf[:lanes] if isinstance(leaf, Tensor) else leaf, _arguments(expected)))
     seconds = {}
-    for few in (1, lanes + 1):
-        module.few = few
-        seconds[few] = _fastest_of(module, call)
+    for least in (1, lanes + 1):
+        module.least = least
+        seconds[least] = _fastest_of(module, call)
     vector, sample = seconds[1], seconds[lanes + 1] / lanes
-    module.few = min(lanes + 1, max(1, math.ceil(vector / sample)))
+    module.least = min(lanes + 1, max(1, math.ceil(vector / sample)))
     module.seconds_per_sample = min(vector / lanes, sample)
 
 

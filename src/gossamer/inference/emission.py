@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gossamer.errors import GossamerError
 from gossamer.inference.ctext import nest
 from gossamer.inference.kernel import FLOATS_IN_A_LINE, Constants, Kernel, Operand, compact
-from gossamer.inference.layout import Block, Frame, Placement, choose_frames, contiguous, pack_blocks, place, size
+from gossamer.inference.layout import NO_FRAME, Block, Frame, Placement, choose_frames, contiguous, pack_blocks, place, size
 from gossamer.inference.program import Constant, Input, Program, Result, Step, Value, root
 from gossamer.inference.targets import Target
 
@@ -84,7 +84,7 @@ class _Emitter:
         return Operand(name, where.shape, where.strides, where.frame)
 
     def _frame(self, value: Value) -> Frame:
-        return self.frames.get(root(value), Frame())
+        return self.frames.get(root(value), NO_FRAME)
 
     def _in_workspace(self, value: Value) -> bool:
         if self.target.is_batch:
@@ -130,7 +130,7 @@ class _Emitter:
 
     def _clear_frame(self, value: Value) -> None:
         frame = self._frame(value)
-        if frame == Frame():
+        if frame == NO_FRAME:
             return
         kernel = Kernel(self.target, self.constants, [], Operand("y", (), ()))
         _write_frame(kernel, place(value, frame), size(value, frame))
@@ -177,7 +177,7 @@ def _rows(number: int, where: Placement) -> str:
     """The arguments of the call that puts the samples of input `number` into the lanes of vectors, row by row."""
     elements = math.prod(where.shape)
     planes, rows, columns, plane, pitch = 1, 1, elements, 0, 0
-    if where.frame != Frame():
+    if where.frame != NO_FRAME:
         columns, rows = where.shape[-1], where.shape[-2] if len(where.shape) > 3 else 1
         planes = elements // (rows * columns)
         pitch = where.strides[-2]

@@ -1,8 +1,8 @@
 """The small C functions that operations call: activations and the mathematics behind them, in three kinds.
 
 - portable: on floats, with `<math.h>`;
-- fast on floats (`s_`) and on vectors (`v8_` and so on): without branches, from arithmetic and bit operations alone, so that a
-  compiler keeps them in vector registers. Functions that have no such form call `<math.h>` for each lane.
+- fast on floats (`s_`) and on vectors (`v8_` and so on): without branches, from arithmetic and bit operations alone, so
+  that a compiler keeps them in vector registers. Functions without such a form call `<math.h>` for each lane.
 
 In the texts `$E` is the type of an element, `$I` its integer twin, and `@` the prefix of the names.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from gossamer.inference.ctext import Code
-from gossamer.inference.layout import Frame, contiguous
+from gossamer.inference.layout import NO_FRAME, Frame, contiguous
 from gossamer.inference.targets import Target
 
 __all__ = ["C_TYPES", "FLOATS_IN_A_LINE", "Array", "Constants", "Kernel", "Operand", "compact"]
@@ -29,7 +30,7 @@ class Operand(NamedTuple):
     name: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    frame: Frame = Frame()
+    frame: Frame = NO_FRAME
     is_constant: bool = False
 
 
@@ -38,15 +39,16 @@ class Constants:
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
-        self._numbers: dict[tuple[str, bytes], int] = {}
+        self._numbers: dict[tuple[str, bytes], int] = {}  # by type and checksum
 
     def add(self, array: Array) -> int:
         """The number of this array."""
         assert str(array.dtype) in C_TYPES, array.dtype
-        key = (str(array.dtype), array.tobytes())
+        plain = np.ascontiguousarray(array).reshape(-1)
+        key = (str(plain.dtype), hashlib.sha256(plain.view(np.uint8)).digest())
         if key not in self._numbers:
             self._numbers[key] = len(self.arrays)
-            self.arrays.append(np.ascontiguousarray(array).reshape(-1))
+            self.arrays.append(plain)
         return self._numbers[key]
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gossamer.inference.program import Alias, Program, Shape, Value, root
 
-__all__ = ["Block", "Frame", "Placement", "choose_frames", "contiguous", "pack_blocks", "place"]
+__all__ = ["NO_FRAME", "Block", "Frame", "Placement", "choose_frames", "contiguous", "pack_blocks", "place"]
 
 
 class Frame(NamedTuple):
@@ -32,6 +32,9 @@ class Frame(NamedTuple):
         return Frame(*map(max, self, other))
 
 
+NO_FRAME = Frame()
+
+
 @dataclass(frozen=True)
 class Placement:
     """A tensor in memory: element `i` lies at `offset + sum(i * strides)` of its block."""
@@ -39,7 +42,7 @@ class Placement:
     shape: Shape
     strides: tuple[int, ...]
     offset: int = 0
-    frame: Frame = Frame()
+    frame: Frame = NO_FRAME
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -70,7 +73,7 @@ def choose_frames(program: Program, wanted: Iterable[tuple[Value, Frame]]) -> di
     fixed = {*program.outputs, *(step.output for step in program.steps if not step.operation.framable)}
     for value, frame in wanted:
         if not isinstance(value, Alias) and value not in fixed:
-            frames[value] = frames.get(value, Frame()).joined(frame)
+            frames[value] = frames.get(value, NO_FRAME).joined(frame)
     aliases = {value for operation, _ in program.steps for value in operation.inputs if isinstance(value, Alias)}
     for alias in aliases:
         if alias.base in frames and not _exists(alias, frames[alias.base]):
@@ -114,7 +117,7 @@ def _aligned(elements: int, alignment: int) -> int:
 
 
 def _framed(shape: Shape, frame: Frame) -> Placement:
-    if frame == Frame():
+    if frame == NO_FRAME:
         return Placement(shape, contiguous(shape))
     rows, columns = _plane(shape)
     pitch = columns + frame.left + frame.right

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.inference import operations
 from gossamer.inference.fusion import fused
-from gossamer.inference.layout import Frame, contiguous, place
+from gossamer.inference.layout import NO_FRAME, contiguous, place
 from gossamer.inference.operations.assemble import copied
 from gossamer.inference.program import Constant, Input, Operation, Program, Result, Step, Value, root, viewed
 from gossamer.inference.registry import RULES, TAKES_INTEGERS, Builder, Refusal
@@ -70,7 +70,7 @@ class _Lowering(Builder):
             return Constant(shape, value.tensor.reshape(shape))
         alias = viewed(value, lambda tensor: tensor.view(shape))
         try:
-            place(alias, Frame())
+            place(alias, NO_FRAME)
         except RuntimeError:  # PyTorch: the strides do not allow it
             return viewed(self.add(copied(value)), lambda tensor: tensor.view(shape))
         return alias
@@ -131,7 +131,7 @@ class _Lowering(Builder):
         """The result that an output is read from: plain in memory, and of no other output."""
         value = self.values[node]
         base = root(value)
-        where = None if isinstance(value, Constant) else place(value, Frame())
+        where = None if isinstance(value, Constant) else place(value, NO_FRAME)
         plain = where is not None and where.offset == 0 and where.strides == contiguous(where.shape)
         whole = plain and torch.Size(base.shape).numel() == torch.Size(value.shape).numel()
         if not isinstance(base, Result) or not whole or base in self.handed_out:

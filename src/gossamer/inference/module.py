@@ -69,8 +69,8 @@ class NativeModule(nn.Module):
     def __init__(self, library: Library, signature: Signature, threads: int) -> None:
         super().__init__()
         self.threads = threads
-        # From so many samples on, what is left of a batch is computed as a vector with empty lanes.
-        self.few = 1
+        # What is left of a batch is computed as a vector with empty lanes if it has at least so many samples.
+        self.least = 1
         self.seconds_per_sample = 0.0
         self._library = library
         self._signature = signature
@@ -110,7 +110,7 @@ class NativeModule(nn.Module):
             threads = max(1, min(self.threads, worth, -(-n // self._library.lanes)))
         workspace = self._workspace()
         pointers = [tensor.data_ptr() for tensor in tensors] + [output.data_ptr() for output in outputs]
-        failed = self._run(self._constants, workspace.ctypes.data, n, self.few, threads, *pointers)
+        failed = self._run(self._constants, workspace.ctypes.data, n, self.least, threads, *pointers)
         self._idle.append(workspace)
         if failed:
             raise GossamerError("an index in the input is outside of its embedding table.")
@@ -147,8 +147,8 @@ class NativeModule(nn.Module):
 
     def __reduce__(self) -> NoReturn:
         raise GossamerError(
-            "a native module holds machine code for this machine and cannot be pickled. Save the model that it was made "
-            "from (gossamer.save), and call gossamer.native again where it is loaded."
+            "a native module holds machine code for this machine and cannot be pickled. Save the model that it was "
+            "made from (gossamer.save), and call gossamer.native again where it is loaded."
         )
 
 
@@ -159,8 +159,8 @@ def _checked(tensor: Any, shape: tuple[int, ...], dtype: torch.dtype, number: in
         if isinstance(tensor, Tensor):
             found = f"a {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
         raise GossamerError(
-            f"input {number} is {found}; it has to be a {dtype} of shape (batch, {', '.join(map(str, shape))}) on the CPU, "
-            "as in the example."
+            f"input {number} is {found}; it has to be a {dtype} of shape (batch, {', '.join(map(str, shape))}) on the "
+            "CPU, as in the example."
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise GossamerError(
@@ -169,4 +169,5 @@ def _checked(tensor: Any, shape: tuple[int, ...], dtype: torch.dtype, number: in
         )
     if dtype is not torch.float32:
         tensor = tensor.float()
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    plain: Tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
+    return plain

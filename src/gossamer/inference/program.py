@@ -29,6 +29,7 @@ __all__ = [
     "Shape",
     "Step",
     "Value",
+    "broadcast",
     "root",
     "viewed",
 ]
@@ -147,6 +148,11 @@ class Program:
 def root(value: Value) -> Value:
     """The value whose memory this one looks at."""
     return value.base if isinstance(value, Alias) else value
+
+
+def broadcast(*shapes: Sequence[int]) -> Shape:
+    """The shape to which tensors of these shapes are broadcast together."""
+    return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
 
 
 def viewed(value: Value, view: Callable[[Tensor], Tensor]) -> Value:

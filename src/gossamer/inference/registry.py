@@ -6,6 +6,7 @@ for each tensor. It returns the value of the result, or a tuple of values.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,20 +21,20 @@ class Refusal(Exception):  # noqa: N818 - not an error of its own: the lowering 
     """An operator that cannot be lowered; the message completes the sentence "it cannot be lowered: ..."."""
 
 
-class Builder:
+class Builder(ABC):
     """The operations of a program under construction."""
 
+    @abstractmethod
     def add(self, operation: Operation) -> Result:
         """Append an operation; its result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def computed(self, value: Value) -> Value:
         """`value`, copied into memory if it is a constant: most operations read only what lies there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reshaped(self, value: Value, shape: tuple[int, ...]) -> Value:
         """`value` in another shape: an alias if its strides allow, a copy otherwise."""
-        raise NotImplementedError
 
 
 Rule = Callable[..., Any]

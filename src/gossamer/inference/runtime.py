@@ -51,7 +51,7 @@ class Runtime:
 
 
 def runtime(program: Program, machine: Machine, name: str) -> Runtime:
-    """The program as `int NAME_run(constants, workspace, n, few, threads, inputs..., outputs...)`."""
+    """The program as `int NAME_run(constants, workspace, n, least, threads, inputs..., outputs...)`."""
     constants = Constants()
     batch = emit(program, batch_target(machine, name), constants)
     sample = emit(program, sample_target(machine, name), constants)
@@ -125,7 +125,7 @@ def _program(
 def _driver(program: Program, name: str, workspace: int, lanes: int) -> str:
     """The loop over a batch: whole vectors of samples, then what is left; and its split into threads.
 
-    From `few` samples on, what is left is computed as a vector with empty lanes, below that sample by sample.
+    From `least` samples on, what is left is computed as a vector with empty lanes, below that sample by sample.
     """
     names = [pointer.split("*")[-1] for pointer in _pointers(program)]
     sizes = [math.prod(value.shape) for value in program.inputs]
@@ -137,11 +137,11 @@ def _driver(program: Program, name: str, workspace: int, lanes: int) -> str:
     fields = "\n".join(f"    {pointer};" for pointer in _pointers(program))
     job = ", ".join(f"job->{own}" for own in names)
     return f"""\
-static int {name}_serial(const char *constants, char *workspace, long n, int few, {", ".join(_pointers(program))})
+static int {name}_serial(const char *constants, char *workspace, long n, int least, {", ".join(_pointers(program))})
 {{
     int failed = 0;
     long i = 0;
-    for (; n - i >= few && few <= {lanes}; i += {lanes}) {{
+    for (; n - i >= least && least <= {lanes}; i += {lanes}) {{
         const int count = n - i < {lanes} ? (int)(n - i) : {lanes};
         failed |= {name}_batch(constants, (V{lanes} *)workspace, count, {at("i")});
     }}
@@ -153,7 +153,7 @@ typedef struct {{
     const char *constants;
     char *workspace;
     long n;
-    int few;
+    int least;
     int failed;
 {fields}
 }} {name}_job;
@@ -161,14 +161,14 @@ typedef struct {{
 static void *{name}_work(void *argument)
 {{
     {name}_job *job = argument;
-    job->failed = {name}_serial(job->constants, job->workspace, job->n, job->few, {job});
+    job->failed = {name}_serial(job->constants, job->workspace, job->n, job->least, {job});
     return NULL;
 }}
 
 /* 0: all is well; 1: an input was out of its range. Each thread has {workspace} bytes of the workspace. */
-int {name}_run(const char *constants, char *workspace, long n, int few, int threads, {", ".join(_pointers(program))})
+int {name}_run(const char *constants, char *workspace, long n, int least, int threads, {", ".join(_pointers(program))})
 {{
-    if (threads < 2) return {name}_serial(constants, workspace, n, few, {", ".join(names)});
+    if (threads < 2) return {name}_serial(constants, workspace, n, least, {", ".join(names)});
     {name}_job jobs[threads];
     pthread_t handles[threads];
     const long share = ((n + threads - 1) / threads + {lanes} - 1) / {lanes} * {lanes};
@@ -176,7 +176,7 @@ int {name}_run(const char *constants, char *workspace, long n, int few, int thre
     for (int t = 0; t < threads; t++) {{
         const long first = t * share < n ? t * share : n;
         const long count = n - first < share ? n - first : share;
-        jobs[t] = ({name}_job){{constants, workspace + t * {workspace}L, count, few, 0, {at("first")}}};
+        jobs[t] = ({name}_job){{constants, workspace + t * {workspace}L, count, least, 0, {at("first")}}};
         if (t == 0 || pthread_create(&handles[t], NULL, {name}_work, &jobs[t])) {{
             handles[t] = pthread_self(); /* done by this thread, below */
         }}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from gossamer.inference.operations.convolution import Convolution
+from gossamer.inference.operations.functions import Function
 from gossamer.inference.operations.matmul import Matmul
 from gossamer.inference.operations.pointwise import binary
-from gossamer.inference.operations.functions import Function
 from gossamer.inference.program import Constant, Value, viewed
 from gossamer.inference.registry import Builder, Refusal, constant_of, lowers, optional_constant
 
@@ -81,7 +81,7 @@ def _convolved(
         extra = _for_rows_and_columns(output_padding, dimensions, 0)
         around = (around[0], around[1] - extra[0], around[2], around[3] - extra[1])
         # [inputs, outputs / groups, ...] -> [outputs, inputs / groups, ...]
-        kernel = kernel.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        kernel = kernel.reshape(groups, -1, *kernel.shape[1:]).transpose(1, 2).flatten(0, 1)
     layer = Convolution(
         x,
         _plain(kernel),

@@ -13,7 +13,7 @@ from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.functions import Function
 from gossamer.inference.operations.pointwise import Pointwise, Stage, binary, broadcast_strides
 from gossamer.inference.operations.reduction import Softmax
-from gossamer.inference.program import Constant, Operation, Shape, Value, viewed
+from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
 
 __all__ = ["Matmul"]
@@ -38,7 +38,7 @@ class Matmul(Operation):
     @property
     def shape(self) -> Shape:
         """[..., m, n]."""
-        leading = torch.broadcast_shapes(self.left.shape[:-2], self.right.shape[:-2])
+        leading = broadcast(self.left.shape[:-2], self.right.shape[:-2])
         return (*leading, self.left.shape[-2], self.right.shape[-1])
 
     def reference(self, *tensors: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from gossamer.inference.ctext import literal, nest
 from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.functions import Function
-from gossamer.inference.program import Constant, Operation, Shape, Value
+from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast
 from gossamer.inference.registry import Builder, Refusal, constant_of, lowers, optional_constant
 
 __all__ = ["Pointwise", "Stage", "broadcast_strides", "unary"]
@@ -49,7 +49,7 @@ class Pointwise(Operation):
     def shape(self) -> Shape:
         """All broadcast together."""
         operands = (stage.operand.shape for stage in self.stages if stage.operand)
-        return tuple(torch.broadcast_shapes(self.x.shape, *operands))
+        return broadcast(self.x.shape, *operands)
 
     def reference(self, *tensors: Tensor) -> Tensor:
         """One function after the other."""

@@ -7,7 +7,7 @@ the state, of which only non-zeros are stored and multiplied, and the gates.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -248,14 +248,17 @@ def _layers(
             starts = tuple(viewed(state, _picked(cell)) for state in states)
             result = _cell(build, sequence, starts, weights, backward, scan)
             scans.append((result, backward))
-            steps = sequence.shape[0]
-            outputs.append(viewed(result, lambda tensor, steps=steps: tensor[:steps]))
+            outputs.append(viewed(result, _rows(sequence.shape[0])))
         sequence = outputs[0] if len(outputs) == 1 else build.add(concatenated(outputs, 1))
     return viewed(sequence, lambda tensor: tensor.unsqueeze(batch)), scans
 
 
-def _picked(cell: int):  # type: ignore[no-untyped-def]
+def _picked(cell: int) -> Callable[[Tensor], Tensor]:
     return lambda tensor: tensor[cell, 0]
+
+
+def _rows(count: int) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: tensor[:count]
 
 
 def _cell(

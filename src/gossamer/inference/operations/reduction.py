@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,8 @@ from gossamer.inference.registry import Builder, Refusal, lowers
 __all__ = ["Reduction", "Softmax", "split_dimensions"]
 
 aten = torch.ops.aten
+
+_REDUCTIONS: dict[str, Callable[..., Tensor]] = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +40,7 @@ class Reduction(Operation):
 
     def reference(self, *tensors: Tensor) -> Tensor:
         """PyTorch's function of that name."""
-        reduce = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax}[self.kind]
-        result: Tensor = reduce(tensors[0], self.dimensions, keepdim=True)
-        return result
+        return _REDUCTIONS[self.kind](tensors[0], self.dimensions, keepdim=True)
 
     def emit(self, kernel: Kernel) -> None:
         """Row by row: the rounding errors of a long sum stay those of a short one."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from gossamer.inference.ctext import nest
 from gossamer.inference.kernel import Kernel, Operand, compact
 from gossamer.inference.operations.pointwise import broadcast_strides
-from gossamer.inference.program import Constant, Operation, Shape, Value
+from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast
 from gossamer.inference.registry import Builder, constant_of, lowers
 
 __all__ = ["Selection"]
@@ -35,11 +35,12 @@ class Selection(Operation):
     @property
     def shape(self) -> Shape:
         """All three broadcast together."""
-        return tuple(torch.broadcast_shapes(self.condition.shape, self.first.shape, self.second.shape))
+        return broadcast(self.condition.shape, self.first.shape, self.second.shape)
 
     def reference(self, *tensors: Tensor) -> Tensor:
         """PyTorch's own."""
-        return torch.where(self.condition, *tensors)
+        first, second = tensors
+        return torch.where(self.condition, first, second)
 
     def emit(self, kernel: Kernel) -> None:
         """The condition is a constant array of zeros and ones."""

@@ -54,7 +54,7 @@ class Upsample(Operation):
             result = first * (1 - weights) + second * weights
         return result
 
-    def _mixture(self, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    def _mixture(self, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For each output place the lower and the upper input place, and the share of the upper one."""
         inputs, outputs, scale = self.x.shape[dimension], self.size[dimension], np.float32(self.scales[dimension])
         places = np.arange(outputs, dtype=np.float32)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from gossamer.inference.ctext import index, literal, nest
 from gossamer.inference.kernel import Kernel
-from gossamer.inference.layout import Frame
+from gossamer.inference.layout import NO_FRAME
 from gossamer.inference.operations.convolution.parts import Direction, Part
 from gossamer.inference.operations.convolution.tables import table
 from gossamer.inference.operations.convolution.tiles import Cut, Tile, Work, best_cut, read_cost, tiles
@@ -48,7 +48,7 @@ def _source(layer: Convolution, kernel: Kernel) -> Source:
     """The input as it is, or a copy with zeros around it."""
     (x,), frame = kernel.inputs, layer.frame()
     strides = layer.planes(x.strides)
-    if frame == Frame() or x.frame.covers(frame):
+    if frame == NO_FRAME or x.frame.covers(frame):
         return Source(x.name, *strides)
     (rows, columns), channels = layer.plane, x.shape[1]
     pitch = columns + frame.left + frame.right
@@ -80,7 +80,7 @@ def _emit_part(layer: Convolution, kernel: Kernel, part: Part, source: Source) -
     steps = (rows.stride * source.row, columns.stride * source.column)
     walk = Walk(
         kernel,
-        table(weight, layer.groups, places, _owners(places.shape, per_block)),
+        table(weight, layer.groups, places, _owners(places.shape, per_block), ordered=target.fast),
         layer.bias.numpy(),
         [i * steps[0] + j * steps[1] for i in range(tile.rows) for j in range(tile.columns)],
         target.element,
@@ -94,7 +94,7 @@ def _emit_part(layer: Convolution, kernel: Kernel, part: Part, source: Source) -
     ):
 
         def finish() -> None:
-            _finish(layer, kernel, part, tile, walk.sums, (row, column))
+            _finish(layer, kernel, part, tile, walk, (row, column))
 
         start = f"{source.name} + {index([row, column], steps, low)}"
         if walk.table.blocks == 1:
@@ -138,10 +138,10 @@ def _spread(offsets: tuple[int, ...]) -> int:
 
 
 def _finish(
-    layer: Convolution, kernel: Kernel, part: Part, tile: Tile, sums: list[str], start: tuple[str, str]
+    layer: Convolution, kernel: Kernel, part: Part, tile: Tile, walk: Walk, start: tuple[str, str]
 ) -> None:
     """Activations, pooling, and the store, for the tile that starts at this row and column."""
-    code, pool = kernel.code, layer.pooling
+    code, pool, sums = kernel.code, layer.pooling, walk.sums
     for function in layer.before:
         code.add(*(f"{name} = {function.expression(kernel, name)};" for name in sums))
     grid = [sums[row * tile.columns : (row + 1) * tile.columns] for row in range(tile.rows)]
@@ -154,7 +154,7 @@ def _finish(
             (part.columns, start[1], width, column_stride),
         )
     ]
-    terms = " + ".join(["y", f"o * {channel}", *(place for place in first if place != "0")])
+    terms = " + ".join(["y", f"{walk.output} * {channel}", *(place for place in first if place != "0")])
     code.add(f"{kernel.target.element} *to = {terms};")
     for i in range(tile.rows // height):
         for j in range(tile.columns // width):

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from gossamer.inference.kernel import Array, Kernel
-from gossamer.inference.layout import Frame
+from gossamer.inference.layout import NO_FRAME, Frame
 from gossamer.inference.operations.convolution.elements import emit_by_elements
 from gossamer.inference.operations.convolution.parts import (
     Part,
@@ -122,7 +121,7 @@ class Convolution(Operation):
         x = x.t()[None, :, None] if self.is_linear else x.reshape(1, x.shape[1], *self.plane)
         top, bottom, left, right = self.padding
         if self.transposed:
-            per_group = self.weight.unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
+            per_group = self.weight.reshape(self.groups, -1, *self.weight.shape[1:]).transpose(1, 2).flatten(0, 1)
             y = functional.conv_transpose2d(x, per_group, None, self.stride, groups=self.groups, dilation=self.dilation)
             y = functional.pad(y, (-left, -right, -top, -bottom)) + self.bias[:, None, None]
         else:
@@ -158,7 +157,7 @@ class Convolution(Operation):
     def frames(self) -> Sequence[tuple[Value, Frame]]:
         """Padded convolutions read zeros around their input."""
         frame = self.frame()
-        return [] if frame == Frame() else [(self.x, frame)]
+        return [] if frame == NO_FRAME else [(self.x, frame)]
 
     def emit(self, kernel: Kernel) -> None:
         """In vectors of neighbouring places if there are enough of them, element by element otherwise."""

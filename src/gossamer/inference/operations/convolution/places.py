@@ -66,11 +66,11 @@ class Planes:
     @property
     def extra_rows(self) -> int:
         """Rows of a plane beyond those of the outputs."""
-        return self._down.max(initial=0)  # type: ignore[no-any-return]
+        return int(self._down.max(initial=0))
 
     def rows_for(self, tile: Tile) -> int:
         """Rows of a plane for a tile."""
-        return (self.part.rows.count if self.is_flat else tile.rows) + int(self.extra_rows)
+        return (self.part.rows.count if self.is_flat else tile.rows) + self.extra_rows
 
     def size_for(self, tile: Tile) -> int:
         """Places from one plane to the next."""
@@ -79,7 +79,8 @@ class Planes:
     @cached_property
     def keys(self) -> npt.NDArray[np.int64]:
         """Tap column, row phase (input row modulo stride) and channel of each plane, in that order."""
-        return np.argwhere(self._used)
+        keys: npt.NDArray[np.int64] = np.argwhere(self._used)
+        return keys
 
     @cached_property
     def _relative(self) -> npt.NDArray[np.int64]:
@@ -99,7 +100,7 @@ class Planes:
         """Which (tap column, row phase, channel) a non-zero reads."""
         outputs, inputs, _, width = self.weight.shape
         used = np.zeros((width, self.part.rows.stride, inputs * self.layer.groups), dtype=bool)
-        kept = np.ones_like(self.weight, dtype=bool) if is_dense(self.weight) else self.weight != 0
+        kept: Array = np.ones_like(self.weight, dtype=bool) if is_dense(self.weight) else self.weight != 0
         any_output = kept.reshape(self.layer.groups, outputs // self.layer.groups, *kept.shape[1:]).any(1)
         for tap, phase in enumerate(self._phases):
             used[:, phase] |= any_output[:, :, tap].reshape(-1, width).T
@@ -121,7 +122,7 @@ class Planes:
             outputs=len(self.weight),
             taps=int(np.count_nonzero(self.weight)),
             planes=max(1, len(self.keys)),
-            extra_rows=0 if self.is_flat else int(self.extra_rows),
+            extra_rows=0 if self.is_flat else self.extra_rows,
             row_step=1,
             extra_columns=math.ceil(self.extra_rows * self.pitch / self.vector) if self.is_flat else 0,
             column_step=1,
@@ -167,7 +168,7 @@ def emit_by_places(layer: Convolution, kernel: Kernel) -> None:
     prefix = vector_prefix(planes.vector)
     walk = Walk(
         kernel,
-        table(planes.weight, layer.groups, *planes.places(per_block, size)),
+        table(planes.weight, layer.groups, *planes.places(per_block, size), ordered=True),
         layer.bias.numpy(),
         [i * planes.pitch + j * planes.vector for i in range(tile.rows) for j in range(tile.columns)],
         f"V{planes.vector}",
@@ -186,7 +187,7 @@ def emit_by_places(layer: Convolution, kernel: Kernel) -> None:
                 across = math.ceil(vectors / tile.columns)
                 sums = kernel.scratch(walk.outputs * across * tile.sums * planes.vector)
                 partial = f"(V{planes.vector} *){sums} + (o * {across} + {number}) * {tile.sums}"
-            walk.write(lambda: finish_tile(layer, kernel, planes, tile, walk.sums, (row, column)), partial)
+            walk.write(lambda: finish_tile(layer, kernel, planes, tile, walk, (row, column)), partial)
 
 
 @contextmanager
@@ -235,7 +236,7 @@ def _write_plane(
         code.add(f"float *line = to + m * {planes.pitch};")
         inside = (
             top >= 0
-            and (planes.part.rows.count - 1) * rows.stride + int(planes.extra_rows) * rows.stride + top < height
+            and (planes.part.rows.count - 1) * rows.stride + planes.extra_rows * rows.stride + top < height
         )
         if not inside:
             with code.block(f"if (row < 0 || row >= {height})"):

@@ -33,6 +33,7 @@ class Table:
         counts: Taps of each output channel in each block; in a dense layer of any output channel.
         is_dense: Whether all output channels share their offsets.
         inputs: Where the input of each output channel starts, if they differ: in a dense layer with groups.
+        rows: The output channels in the order of the lists, if it is not their own.
         blocks: Blocks of inputs.
         block_starts: The first value, and the first offset, of each block.
     """
@@ -42,6 +43,7 @@ class Table:
     counts: Array
     is_dense: bool
     inputs: Array | None
+    rows: Array | None
     blocks: int
     block_starts: tuple[Array, Array]
 
@@ -51,7 +53,9 @@ def is_dense(weight: Array) -> bool:
     return bool(np.count_nonzero(weight) >= DENSE_FROM * weight.size)
 
 
-def table(weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: npt.NDArray[np.int64]) -> Table:
+def table(
+    weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: npt.NDArray[np.int64], *, ordered: bool = False
+) -> Table:
     """The taps of `weight` [outputs, inputs / groups, rows, columns].
 
     Args:
@@ -59,6 +63,8 @@ def table(weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: n
         groups: Groups of output channels, each of which reads its own input channels.
         places: The offset of each input channel and tap, [inputs, rows, columns], within its block.
         block_of: The block of each input channel and tap.
+        ordered: Whether output channels are ordered by their number of taps. Processors foresee how often a loop runs
+            if it ran as often the last times.
     """
     outputs, inputs = weight.shape[:2]
     blocks = int(block_of.max(initial=0)) + 1
@@ -67,6 +73,8 @@ def table(weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: n
     row, channel, *tap = np.nonzero(weight)
     channel = channel + row // (outputs // groups) * inputs
     offsets, block = places[channel, tap[0], tap[1]], block_of[channel, tap[0], tap[1]]
+    rows = np.argsort(np.bincount(row, minlength=outputs), kind="stable") if ordered else np.arange(outputs)
+    row = np.argsort(rows)[row]
     order = np.lexsort((offsets, row, block))
     counts = np.zeros((blocks, outputs), dtype=np.int64)
     np.add.at(counts, (block, row), 1)
@@ -76,6 +84,7 @@ def table(weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: n
         counts=_unsigned(counts),
         is_dense=False,
         inputs=None,
+        rows=_unsigned(rows) if ordered else None,
         blocks=blocks,
         block_starts=(_starts(counts.sum(1)), _starts(counts.sum(1))),
     )
@@ -101,6 +110,7 @@ def _dense(
         counts=_unsigned(sizes),
         is_dense=True,
         inputs=_unsigned(each) if groups > 1 else None,
+        rows=None,
         blocks=blocks,
         block_starts=(_starts(sizes * outputs), _starts(sizes)),
     )

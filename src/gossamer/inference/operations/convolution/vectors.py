@@ -12,34 +12,35 @@ from gossamer.inference.targets import vector_prefix
 if TYPE_CHECKING:
     from gossamer.inference.operations.convolution.operation import Convolution, Pooling
     from gossamer.inference.operations.convolution.places import Planes
+    from gossamer.inference.operations.convolution.walk import Walk
 
 __all__ = ["finish_tile"]
 
 
 def finish_tile(
-    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, sums: list[str], start: tuple[str, str]
+    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, walk: Walk, start: tuple[str, str]
 ) -> None:
     """Write the code for the sums of output channel `o`, of the tile that starts at this row and vector."""
-    prefix = vector_prefix(planes.vector)
+    prefix, sums = vector_prefix(planes.vector), walk.sums
     for function in layer.before:
         kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix=prefix)};" for name in sums))
     if layer.pooling is not None:
-        _pool(layer, layer.pooling, kernel, planes, tile, sums, start)
+        _pool(layer, layer.pooling, kernel, planes, tile, walk, start)
         return
     for function in layer.after:
         kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix=prefix)};" for name in sums))
-    _store(layer, kernel, planes, tile, sums, start)
+    _store(layer, kernel, planes, tile, walk, start)
 
 
 def _store(
-    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, sums: list[str], start: tuple[str, str]
+    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, walk: Walk, start: tuple[str, str]
 ) -> None:
     code, vector, prefix = kernel.code, planes.vector, vector_prefix(planes.vector)
     channel, row, column = layer.planes(kernel.output.strides)
     rows, columns = planes.part.rows.count, planes.part.columns.count
     length = rows * columns if planes.is_flat else columns
-    code.add(f"float *to = y + {index(['o', *start], [channel, row, vector * column])};")
-    for number, name in enumerate(sums):
+    code.add(f"float *to = y + {index([walk.output, *start], [channel, row, vector * column])};")
+    for number, name in enumerate(walk.sums):
         i, j = divmod(number, tile.columns)
         target = f"to + {i * row + j * vector * column}"
         left = index([start[1]], [-vector], length - j * vector)  # places from here to the end of the row
@@ -60,7 +61,7 @@ def _pool(
     kernel: Kernel,
     planes: Planes,
     tile: Tile,
-    sums: list[str],
+    walk: Walk,
     start: tuple[str, str],
 ) -> None:
     """Reduce rows in registers and columns in a small array; in a flat plane both in the array."""
@@ -68,9 +69,9 @@ def _pool(
     channel, row, column = layer.planes(kernel.output.strides)
     pitch = planes.pitch if planes.is_flat else tile.columns * vector
     if planes.is_flat:
-        held, down, count = sums, pooling.rows, planes.part.rows.count // pooling.rows
+        held, down, count = walk.sums, pooling.rows, planes.part.rows.count // pooling.rows
     else:
-        held, down, count = _reduced_rows(pooling, kernel, prefix, tile, sums), 1, tile.rows // pooling.rows
+        held, down, count = _reduced_rows(pooling, kernel, prefix, tile, walk.sums), 1, tile.rows // pooling.rows
     code.add(f"float window[{len(held) * vector}];")
     for number, name in enumerate(held):
         code.add(f"{prefix}store(window + {number * vector}, {name});")
@@ -81,7 +82,7 @@ def _pool(
         code.add(f"const int left = {index([start[1]], [-(vector // pooling.columns)], outputs)};")
         width = f"(left < {per_tile} ? left : {per_tile})"
     first = start[0] if start[0] == "0" else f"{start[0]} / {pooling.rows}"
-    place = index(["o", first, start[1]], [channel, row, vector // pooling.columns * column])
+    place = index([walk.output, first, start[1]], [channel, row, vector // pooling.columns * column])
     code.add(f"float *to = y + {place};")
     with code.loop("i", count), code.loop("j", width):
         code.add(f"const float *from = window + i * {down * pitch} + j * {pooling.columns};")

@@ -42,21 +42,24 @@ class Walk:
     ) -> None:
         self.kernel, self.table, self.reads = kernel, table, reads
         self.outputs = len(bias)
+        self.output = "o" if table.rows is None else "row"  # the variable with the number of the output channel
         self.sums = [f"s{number}" for number in range(len(reads))]
         self.kind, self.splat, self.load = kind, splat, load
         self._values = kernel.constant(table.values)
         self._offsets = kernel.constant(table.offsets)
         self._counts = kernel.constant(table.counts)
         self._inputs = kernel.constant(table.inputs) if table.inputs is not None else ""
-        self._bias = kernel.constant(bias) if np.any(bias) else ""
+        self._rows = kernel.constant(table.rows) if table.rows is not None else ""
+        ordered = bias if table.rows is None else bias[table.rows]
+        self._bias = kernel.constant(ordered) if np.any(bias) else ""
         self._starts = [kernel.constant(starts) for starts in table.block_starts] if table.blocks > 1 else []
 
     def write(self, finish: Callable[[], None], partial: str = "") -> None:
         """Write the loops.
 
         `base` points to the input of the first sum in this block, `block` is the number of the block if there are
-        several, and `partial` the C expression for the place of the sums of output channel `o` between two blocks.
-        `finish` writes what is done with the sums of output channel `o`.
+        several, and `partial` the C expression for the place of the sums of the `o`-th list between two blocks.
+        `finish` writes what is done with the sums of the output channel `self.output`.
         """
         code, table = self.kernel.code, self.table
         from_value, from_offset = (f" + {starts}[block]" for starts in self._starts) if self._starts else ("", "")
@@ -77,6 +80,8 @@ class Walk:
                 with code.block(f"if (block < {table.blocks - 1})"):
                     code.add(*(f"kept[{number}] = {name};" for number, name in enumerate(self.sums)))
                     code.add("continue;")
+            if self._rows:
+                code.add(f"const int row = (int){self._rows}[o];")
             finish()
 
     def _taps(self) -> None:
