@@ -28,7 +28,7 @@ def rule_of(terms, dtype=torch.float32):
 @pytest.mark.parametrize("terms", RULES.values(), ids=RULES.keys())
 @pytest.mark.parametrize("piece", [1, 100, 10**6])
 def test_pieces_give_the_whole(monkeypatch, terms, piece, dtype):
-    monkeypatch.setattr(plain, "_PIECE", piece)
+    monkeypatch.setattr(plain, "_CHUNK", piece)
     rule = rule_of(terms, dtype)
     weight = rule.weight.parameter.detach()
     step = torch.tensor(0.02, dtype=torch.float64)
@@ -41,7 +41,7 @@ def test_pieces_give_the_whole(monkeypatch, terms, piece, dtype):
 
 @pytest.mark.parametrize("name", ["single", "outputs"])
 def test_a_step_for_each_weight(monkeypatch, name):
-    monkeypatch.setattr(plain, "_PIECE", 100)
+    monkeypatch.setattr(plain, "_CHUNK", 100)
     rule = rule_of(RULES[name])
     weight = rule.weight.parameter.detach()
     step = torch.rand(weight.shape) * 0.02
@@ -51,7 +51,7 @@ def test_a_step_for_each_weight(monkeypatch, name):
 
 
 def test_gaps_in_memory(monkeypatch):
-    monkeypatch.setattr(plain, "_PIECE", 10)
+    monkeypatch.setattr(plain, "_CHUNK", 10)
     rule = rule_of(RULES["single"])
     wide = torch.randn(10, 6, 3, 6)
     weight = wide[..., ::2]
@@ -61,7 +61,7 @@ def test_gaps_in_memory(monkeypatch):
 
 
 def test_no_full_size_temporaries(monkeypatch):
-    monkeypatch.setattr(plain, "_PIECE", 64)
+    monkeypatch.setattr(plain, "_CHUNK", 64)
     model = nn.Linear(32, 256)
     sizes = []
     kernel = TransformedL1.kernel

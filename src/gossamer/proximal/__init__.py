@@ -1,7 +1,7 @@
 """The proximal step behind any optimizer."""
 
-from gossamer.proximal.attach import Compile, Metric, attach, attached
+from gossamer.proximal.attach import Compile, Metric, StepSize, attach, attached
 from gossamer.proximal.handle import ProximalStep
 from gossamer.proximal.schedules import Schedule, constant, warm_up
 
-__all__ = ["Compile", "Metric", "ProximalStep", "Schedule", "attach", "attached", "constant", "warm_up"]
+__all__ = ["Compile", "Metric", "ProximalStep", "Schedule", "StepSize", "attach", "attached", "constant", "warm_up"]

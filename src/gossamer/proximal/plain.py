@@ -1,8 +1,8 @@
-"""The plain way to take a proximal step: PyTorch's operations, in place, a piece of the weight at a time.
+"""The plain implementation of a proximal step: PyTorch's operations, in place, a chunk of the weight at a time.
 
 Every operation of a penalty sweeps over its whole tensor and makes a new one. On a large weight each of these comes
-from memory, and mostly from the operating system, anew; pieces that stay in the cache are faster (question a of
-`gossamer bench`) and need no more memory than themselves.
+from memory, and mostly from the operating system, anew; chunks that stay in the cache are faster (the benchmark of the
+proximal step measures it) and need no more memory than themselves.
 """
 
 from __future__ import annotations
@@ -11,40 +11,58 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.layers import Layout
+from gossamer.penalties import ScalarPenalty
+from gossamer.proximal.metric import Metric
 from gossamer.regularizers import Rule, Term
 
 __all__ = ["plain_step_"]
 
-_PIECE = 2**17  # weights; half a megabyte of float32
+_CHUNK = 2**17  # weights; half a megabyte of float32
 
 
-def plain_step_(rule: Rule, weight: Tensor, step: Tensor) -> None:
-    """weight <- rule.prox(weight, step), computed in float32 or float64 and rounded once."""
+def plain_step_(rule: Rule, weight: Tensor, step: float | Tensor, metric: Metric | None = None) -> None:
+    """weight <- the proximal step of size step / d_i, computed in float32 or float64 and rounded once.
+
+    A weight that waits (inverse_i = 0) stays as it is, and its group is seen without it.
+    """
     computed = weight.to(weight.dtype if weight.dtype == torch.float64 else torch.float32)
-    if not _has_pieces(computed):
-        weight.copy_(rule.prox(computed, step))
-        return
+    size = torch.as_tensor(step, dtype=torch.float64)
+    if metric is None:
+        moved = _prox(rule, computed, size)
+    else:
+        inverse = metric.inverse().to(computed.dtype)
+        waits = inverse == 0
+        moved = torch.where(waits, computed, _prox(rule, computed.masked_fill(waits, 0.0), size * inverse))
+    if moved is not weight:
+        weight.copy_(moved)
+
+
+def _prox(rule: Rule, weight: Tensor, step: Tensor) -> Tensor:
+    """The proximal step: in place where the weight can be seen in chunks, else as a new tensor."""
+    if not _has_chunks(weight):
+        return rule.prox(weight, step)
     for term in rule.terms:
-        _term_step_(term, computed, rule.scale * step, rule.weight.layout)
-    if computed is not weight:
-        weight.copy_(computed)
+        _term_step_(term, weight, rule.scale * step, rule.weight.layout)
+    return weight
 
 
-def _has_pieces(weight: Tensor) -> bool:
-    """Large, on the CPU, in one stretch of memory, and no subclass (a sharded tensor) with its own idea of pieces."""
+def _has_chunks(weight: Tensor) -> bool:
+    """Large, on the CPU, contiguous, and no subclass (a sharded tensor) with its own idea of chunks."""
     plain = weight.device.type == "cpu" and type(weight) in (Tensor, nn.Parameter)
-    return plain and weight.numel() > _PIECE and weight.is_contiguous()
+    return plain and weight.numel() > _CHUNK and weight.is_contiguous()
 
 
 def _term_step_(term: Term, weight: Tensor, step: Tensor, layout: Layout) -> None:
     def seen(tensor: Tensor) -> Tensor:
-        return tensor.reshape(-1, 1) if term.groups is None else layout.as_groups(tensor, term.groups)
+        if term.groups is not None:
+            return layout.as_groups(tensor, term.groups)
+        return tensor.reshape(-1, 1 if isinstance(term.penalty, ScalarPenalty) else tensor.shape[-1])
 
     groups = seen(weight)
-    length = max(1, _PIECE // groups.shape[1])
-    pieces = torch.split(groups, length)
-    steps = [step] * len(pieces) if step.dim() == 0 else torch.split(seen(step), length)
-    for piece, own_step in zip(pieces, steps, strict=True):
-        piece.copy_(term.penalty.kernel(piece, term.coefficient * own_step))
+    length = max(1, _CHUNK // groups.shape[1])
+    chunks = torch.split(groups, length)
+    steps = [step] * len(chunks) if step.dim() == 0 else torch.split(seen(step), length)
+    for chunk, own_step in zip(chunks, steps, strict=True):
+        chunk.copy_(term.penalty.kernel(chunk, term.coefficient * own_step))
     if term.groups is not None and groups.data_ptr() != weight.data_ptr():  # the groups were gathered into a copy
         weight.copy_(layout.from_groups(groups, term.groups, tuple(weight.shape)))
