@@ -62,7 +62,7 @@ class Group(Penalty):
         if isinstance(self.inner, L1):
             return _group_lasso_in_metric(w, step)
         if isinstance(self.inner, L2):
-            return self.inner.kernel(w, step)  # half the squared norm is a sum over the weights
+            return self.inner.kernel(w, step)  # half of a squared norm is a sum over weights
         return _group_in_metric(self.inner, w, step)
 
 
@@ -118,7 +118,7 @@ def _group_in_metric(inner: ScalarPenalty, w: Tensor, step: Tensor) -> Tensor:
 
 
 def _range(w: Tensor, steps: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
-    """log v from x(v) = w to x(v) = 0, to rounding; `least` is phi'(r) / r at r = ||w||, below which there is no root."""
+    """The range of log v from x(v) = w to x(v) = 0, up to rounding; no root is below `least`."""
     moving = torch.where((steps > 0) & (w != 0), steps, torch.nan)
     smallest = moving.nan_to_num(nan=math.inf).amin(-1, keepdim=True)
     largest = moving.nan_to_num(nan=0.0).amax(-1, keepdim=True)
@@ -139,4 +139,7 @@ def _slope(inner: ScalarPenalty, r: Tensor) -> Tensor:
     with torch.enable_grad():
         leaf = r.detach().requires_grad_()
         total = inner.phi(leaf).sum()
-        return torch.autograd.grad(total, leaf)[0] if total.requires_grad else torch.zeros_like(r)
+        if not total.requires_grad:
+            return torch.zeros_like(r)
+        slope: Tensor = torch.autograd.grad(total, leaf)[0]
+        return slope

@@ -28,7 +28,7 @@ class TransformedL1(ScalarPenalty):
 
         c = a + m,   h = min(1, sqrt(27 k a (a + 1) / c^3) / 2),   m - x = (4/3) c sin^2(asin(h) / 3).
 
-    h = 1 is the double root, which rounding may overstep; hence the minimum. All lengths are divided by max(a, 1), or the
+    h = 1 is the double root, which rounding may overstep; hence the minimum. All lengths are divided by max(a, 1):
     powers of a large a would overflow.
     """
 

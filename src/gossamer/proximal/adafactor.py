@@ -1,10 +1,10 @@
-"""Adafactor's step: second moments kept as a row and a column, a step relative to the weight, updates clipped together.
+"""The step of Adafactor: factored second moments, a step relative to the size of the weight, clipped updates.
 
     d_ij = sqrt(row_i column_j / mean(row)),   size = alpha / max(1, RMS(g / d) / threshold),
-    alpha = max(eps2, RMS(w)) rho_t
+    alpha = max(eps2, RMS(w)) rho_t,   w: the weight before the step.
 
-with w the weight before the step. PyTorch's version does not keep RMS(w); but the step that was taken is
-w - tau g / d, tau = size, so that RMS(w) follows from the weight after it by a quadratic equation for tau.
+PyTorch's implementation does not store RMS(w). It is recovered from the weight after the step: that weight is
+w - tau g / d with tau = size, which makes the definition of alpha a quadratic equation for tau.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ def torch_adafactor(parameter: Tensor, group: ParameterGroup, state: State) -> S
 
 
 def transformers_adafactor(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
-    """`transformers.Adafactor`, which keeps RMS(w), and knows steps without a learning rate."""
-    count, eps1 = state["step"], group["eps"][0]
+    """`transformers.Adafactor`, which stores RMS(w) and can run without a learning rate (`relative_step=True`)."""
+    count, eps1 = int(state["step"]), float(group["eps"][0])
     if group["relative_step"]:
         rate = min(1e-6 * count if group["warmup_init"] else 1e-2, 1 / math.sqrt(count))
     else:
         rate = learning_rate(group)
     if group["scale_parameter"]:
         rate *= max(group["eps"][1], float(state["RMS"]))
-    # It adds eps1 to every squared gradient: a mean of eps1 alone is no gradient at all.
-    unseen = eps1 * (1 + 1e-6)
+    unseen = eps1 * (1 + 1e-6)  # eps1 is added to every squared gradient
     if parameter.dim() > 1:
         row, column = state["exp_avg_sq_row"].unsqueeze(-1), state["exp_avg_sq_col"].unsqueeze(-2)
         second = row / row.mean(dim=-2, keepdim=True) * column
@@ -53,23 +52,26 @@ def transformers_adafactor(parameter: Tensor, group: ParameterGroup, state: Stat
         second = state["exp_avg_sq"]
         seen = second > unseen
     inverse = torch.where(seen, second.rsqrt(), 0.0)
-    return Step(rate / max(1.0, _rms(inverse * _gradient(parameter)) / group["clip_threshold"]), Given(inverse))
+    clip = max(1.0, _rms(inverse * _gradient(parameter)) / float(group["clip_threshold"]))
+    return Step(rate / clip, Given(inverse))
 
 
 def _step_taken(parameter: Tensor, update: Tensor, relative: float, decay: float, group: ParameterGroup) -> float:
-    """tau, from parameter = decay w - tau update and tau = max(eps2, RMS(w)) relative / clip."""
-    clip = max(1.0, _rms(update) / group["d"])
+    """tau, where parameter = decay w - tau update and tau = max(eps2, RMS(w)) relative / clip."""
+    clip = max(1.0, _rms(update) / float(group["d"]))
+    if relative == 0:
+        return 0.0
     after = parameter.detach().to(update.dtype)
-    # tau^2 a - 2 tau b - c = 0 says that tau clip / relative is RMS(w) = RMS(after + tau update) / decay.
-    a = (clip * decay / relative) ** 2 - _mean(update, update) if relative > 0 else math.inf
+    # a tau^2 - 2 b tau - c = 0 says that tau clip / relative is RMS(w) = RMS(after + tau update) / decay
+    a = (clip * decay / relative) ** 2 - _mean(update, update)
     b, c = _mean(after, update), _mean(after, after)
-    tau = (b + math.sqrt(b * b + a * c)) / a if 0 < a < math.inf else 0.0
-    return max(tau, group["eps"][1] * relative / clip)
+    tau = (b + math.sqrt(b * b + a * c)) / a if a > 0 else 0.0
+    return max(tau, float(group["eps"][1]) * relative / clip)
 
 
 def _gradient(parameter: Tensor) -> Tensor:
     gradient = parameter.grad
-    assert gradient is not None  # weights without one are not stepped
+    assert gradient is not None  # parameters without a gradient take no step
     return gradient.float() if gradient.dtype in (torch.float16, torch.bfloat16) else gradient
 
 

@@ -19,7 +19,7 @@ from gossamer.proximal.metric import Given, ParameterGroup, State, Step, StepRul
 from gossamer.proximal.native import load_kernel
 from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.schedules import Schedule, constant
-from gossamer.proximal.state import states_in
+from gossamer.proximal.state import pending_states
 from gossamer.regularizers import Regularizer
 
 __all__ = ["Compile", "Metric", "StepSize", "attach", "attached"]
@@ -28,7 +28,7 @@ Metric = Literal["auto", "euclidean", "adaptive"]
 Compile = bool | Literal["auto"]
 StepSize = Callable[[Tensor, ParameterGroup, State], float | Tensor]
 
-# By optimizer, weakly: the handles hold no optimizer, so they go when it goes.
+# Weak keys: a handle has no strong reference to its optimizer, so both are freed together.
 _handles: WeakKeyDictionary[Optimizer, list[ProximalStep]] = WeakKeyDictionary()
 
 
@@ -43,34 +43,35 @@ def attach(
 ) -> ProximalStep:
     """Minimise loss + strength * Omega: each `optimizer.step()` is followed by the regularizer's proximal step.
 
-    The optimizer, its schedulers, GradScaler, checkpoints and the training loop stay as they are. The proximal step has
-    the size of the optimizer's step along a constant gradient, so one strength means one objective under every optimizer.
-    Optimizers inside of wrappers are found; unknown ones are measured, or refused (docs/optimizers.md). Parameters without a
-    gradient are not stepped by the optimizer, nor here.
+    The optimizer, its schedulers, GradScaler, checkpoints and the training loop stay as they are. The proximal step
+    uses the step size of the optimizer along a constant gradient, so one strength means one objective under every
+    optimizer. Wrapped optimizers are found; unknown ones are measured or refused (docs/optimizers.md). Parameters
+    without a gradient are skipped, as the optimizer skips them.
 
     Args:
-        optimizer: the optimizer that trains the regularizer's weights, or a wrapper of it (accelerate's,
-            ZeroRedundancyOptimizer, Lookahead, SAM).
-        regularizer: from `gossamer.integrated_tl1` and its siblings.
-        metric: "euclidean" takes one step size for all weights of a parameter group, "adaptive" that of Adam and
-            its kind for each weight. "auto" is adaptive for adaptive optimizers and euclidean for the others; anything else
-            means another objective. In the adaptive metric a weight waits for its first gradient.
+        optimizer: the optimizer that trains the weights of the regularizer, or a wrapper of it: accelerate's,
+            ZeroRedundancyOptimizer, Lookahead, SAM.
+        regularizer: the result of `gossamer.integrated_tl1` or another recipe.
+        metric: "auto" is "adaptive" for Adam and other optimizers that scale the gradient of each weight, and
+        "euclidean"
+            for the rest. "adaptive" gives each weight its own step size; weights without a gradient so far wait
+            for their first one. "euclidean" behind an adaptive optimizer minimises another objective.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
-        step_size: for an optimizer that is not known: a function of (parameter, its parameter group, the optimizer's state
-            of it), called after each step. It returns how far the optimizer moves a weight along a constant gradient,
-            divided by that gradient: a number for the whole parameter, or a tensor of its shape, where 0 leaves a weight
-            alone.
-        compile: take the proximal step of weights on the CPU by a compiled kernel, in one pass and in place. It gives
-            the same to rounding, for little more than a copy of the weights. "auto" does so for models of 5,000
-            weights or more; compiling takes some seconds, once on each machine. Without a C++ compiler, and for
-            penalties that the kernel does not know, PyTorch's operations take the step.
+        step_size: the step size of an optimizer that is not known, as a function of the parameter, its parameter group
+            and its optimizer state. It is called after every step for every weight and returns how far the optimizer
+            moves a weight along a constant gradient, divided by the gradient: a number, or a tensor of the shape of
+            the parameter. Weights with step size 0 do not move.
+        compile: take the proximal step of weights on the CPU by a compiled kernel, in one pass and in place. The result
+            is the same up to rounding, at little more than the cost of copying the weights. "auto" uses the kernel
+            for models of 5,000 weights or more; compiling it takes some seconds, once per machine. Without a C++
+            compiler, and for penalties that the kernel does not know, PyTorch operations are used.
 
     Returns:
         A handle: `hold()` ends the penalty and keeps the zeros, `remove()` detaches.
 
     Raises:
-        GossamerError: If no step size of the optimizer goes with the penalty, or the optimizer does not train the
-            regularizer's weights, or they are regularized already.
+        GossamerError: If the optimizer has no step size for the penalty to use, does not train the weights of the
+            regularizer, or the weights already have a regularizer.
     """
     if metric not in get_args(Metric):
         raise GossamerError(f"`metric` must be one of {', '.join(get_args(Metric))}; received {metric!r}.")
@@ -78,7 +79,7 @@ def attach(
         raise GossamerError(f"`compile` must be True, False or 'auto'; received {compile!r}.")
     if not isinstance(regularizer, Regularizer):
         raise GossamerError(
-            f"`regularizer` must be a gossamer Regularizer, such as gossamer.integrated_tl1(model, 1e-4); received "
+            "`regularizer` must be a Regularizer, for example gossamer.integrated_tl1(model, 1e-4); received "
             f"{type(regularizer).__name__}."
         )
     levels = unwrapped(optimizer)
@@ -89,35 +90,35 @@ def attach(
     if adaptive:
         _require_metric(regularizer)
     handle = ProximalStep(regularizer, step_rule=rule, schedule=schedule, fused=_fused_step(regularizer, compile))
-    number = _take_up(handle, levels[0].param_groups)
+    number = _pick_up(handle, levels[0].param_groups)
     handle.connect(levels, _handles.setdefault(levels[-1], []), number)
     return handle
 
 
 def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:
-    """The proximal steps that are attached to an optimizer now."""
+    """The proximal steps that are attached to an optimizer."""
     return tuple(_handles.get(unwrapped(optimizer)[-1], ()))
 
 
 def _step_rule(optimizer: Optimizer, metric: Metric, step_size: StepSize | None) -> tuple[StepRule, bool]:
-    """The step rule in the metric asked for, and whether that is adaptive."""
+    """The step rule in the requested metric, and whether that metric is adaptive."""
     if step_size is not None:
         if not callable(step_size):
             raise GossamerError(
-                "`step_size` must be a function (parameter, group, state) -> a number, or a tensor of the parameter's "
-                f"shape; received {step_size!r}."
+                "`step_size` must be a function (parameter, group, state) that returns a number or a tensor of the "
+                f"shape of the parameter; received {step_size!r}."
             )
         if metric != "auto":
             raise GossamerError(
-                f"`step_size` says by what it returns whether the metric is euclidean or adaptive; received "
-                f"metric={metric!r} as well. Leave `metric` out."
+                "The values of `step_size` determine the metric: a number is euclidean, a tensor adaptive. Received "
+                f"metric={metric!r} as well; omit it."
             )
         return _given(step_size), False
     known = known_step(optimizer)
     if metric == "adaptive" and not known.adaptive:
         raise GossamerError(
-            f"`metric='adaptive'` needs an optimizer that divides the gradient of each weight by a scale of its own, as "
-            f"Adam does; received {type(optimizer).__name__}. Leave `metric` out."
+            "`metric='adaptive'` needs an optimizer that scales the gradient of each weight, such as Adam; received "
+            f"{type(optimizer).__name__}. Omit `metric`."
         )
     if known.adaptive and metric == "euclidean":
         return lambda parameter, group, state: known.rule(parameter, group, state)._replace(metric=None), False
@@ -140,8 +141,8 @@ def _given(step_size: StepSize) -> StepRule:
                 pass
             received = repr(size)
         raise GossamerError(
-            "`step_size` must return a finite number, not negative, or a tensor of such numbers with the shape of the "
-            f"parameter, {tuple(parameter.shape)}, on its device; it returned {received}."
+            "`step_size` must return a finite non-negative number, or a tensor of such numbers with the shape "
+            f"{tuple(parameter.shape)} and the device of the parameter; it returned {received}."
         )
 
     return rule
@@ -152,15 +153,15 @@ def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:
     large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
     if not (compile is True or (compile == "auto" and large)):
         return None
-    # Ask before compiling: a model on a GPU has no use for the kernel.
+    # Do not compile for models on a GPU, which do not use the kernel.
     kernel = load_kernel() if any(supports(rule, weight) for rule, weight in weights) else None
     return None if kernel is None else FusedStep(kernel)
 
 
-def _take_up(handle: ProximalStep, groups: list[ParameterGroup]) -> int | None:
-    """Load the state of a checkpoint that was loaded before this regularizer was attached; return its number."""
+def _pick_up(handle: ProximalStep, groups: list[ParameterGroup]) -> int | None:
+    """Load the state of this regularizer from a checkpoint that the optimizer has loaded before; return its number."""
     names = [rule.name for rule in handle.regularizer.rules]
-    for number, state in states_in(groups).items():
+    for number, state in pending_states(groups).items():
         if not set(state["weights"]).isdisjoint(names):
             handle.check_state(state)
             handle.load_state(state)
@@ -169,7 +170,7 @@ def _take_up(handle: ProximalStep, groups: list[ParameterGroup]) -> int | None:
 
 
 def _require_owned(levels: Sequence[Any], regularizer: Regularizer) -> None:
-    """The optimizer that steps must have the weights; under ZeRO each process has its part of them."""
+    """Check that the innermost optimizer has the weights. With ZeRO each process has a part of them."""
     stepping = levels[-2] if len(levels) > 1 and is_partition(levels[-2]) else levels[-1]
     owned = {id(parameter) for group in stepping.param_groups for parameter in group["params"]}
     missing = [
@@ -188,8 +189,8 @@ def _require_values(regularizer: Regularizer) -> None:
     meta = [rule.name for rule in regularizer.rules if rule.weight.parameter.is_meta]
     if meta:
         raise GossamerError(
-            f"{', '.join(meta)} is on the meta device and has no values yet. Materialise the model first, for example with "
-            "`model.to_empty(device=...)` and its initialisation, build the optimizer, then attach."
+            f"{', '.join(meta)} is on the meta device and has no values. Materialize and initialize the model first "
+            "(`model.to_empty(device=...)`), create the optimizer, then attach."
         )
 
 
@@ -197,14 +198,14 @@ def _require_metric(regularizer: Regularizer) -> None:
     names = [rule.name for rule in regularizer.rules if any(isinstance(t.penalty, L1MinusL2) for t in rule.terms)]
     if names:
         raise GossamerError(
-            f"`L1MinusL2` (on {', '.join(names)}) has no proximal step in the metric of an adaptive optimizer. Use another "
-            "penalty, or an optimizer such as SGD."
+            f"`L1MinusL2` on {', '.join(names)}: this penalty has no proximal operator in an adaptive metric. Use "
+            "another penalty, or an optimizer that is not adaptive, such as SGD."
         )
 
 
 def _require_new(regularizer: Regularizer) -> None:
     if _attached_already(regularizer):
-        gc.collect()  # an optimizer that was replaced may still be waiting for the collector
+        gc.collect()  # a replaced optimizer may not have been collected yet
     if twice := _attached_already(regularizer):
         raise GossamerError(
             f"{', '.join(twice)} already has a regularizer attached. Call `remove()` on that handle first, or choose "

@@ -1,4 +1,4 @@
-"""The hooks between an optimizer, with its wrappers, and a proximal step."""
+"""The hooks that connect a proximal step to an optimizer and its wrappers."""
 
 from __future__ import annotations
 
@@ -8,29 +8,34 @@ from types import MethodType
 from typing import Any, Protocol
 from weakref import ref
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gossamer.proximal.optimizers import moves_weights_later
-from gossamer.proximal.state import mark, states_in, unmark, write_state
+from gossamer.proximal.optimizers import may_nest, moves_weights_later
+from gossamer.proximal.state import mark, pending_states, unmark, write_state
 from gossamer.shrinking import register_state
 
 __all__ = ["Connected", "Connection"]
 
 
 class Connected(Protocol):
-    """A proximal step, as its connection sees it."""
+    """What a connection needs of a proximal step."""
 
-    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Follow a step of the optimizer."""
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Run before a step of the optimizer."""
         ...
 
-    def after_wrapper(self) -> None:
-        """Follow a step of a wrapper that may have moved the weights once more."""
+    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Run after a step of the optimizer."""
+        ...
+
+    def after_wrapper_step(self) -> None:
+        """Run after a step of a wrapper that may have moved the weights again."""
         ...
 
     def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
-        """Follow weights that were made smaller."""
+        """Follow weights that have become smaller."""
         ...
 
     def state(self) -> dict[str, Any]:
@@ -38,68 +43,79 @@ class Connected(Protocol):
         ...
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raise unless the state is of the same weights."""
+        """Raise if the state belongs to other weights."""
         ...
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take a checked state over."""
+        """Load a checked state."""
         ...
 
 
 class Connection:
     """All hooks of one proximal step.
 
-    The step itself follows the innermost optimizer. Every level writes and reads the state, because nobody knows which one
-    the user saves. A wrapper that may move weights after the optimizer inside, such as Lookahead, is followed too.
+    The step follows the innermost optimizer. State is saved and loaded at every level, since the user may save any of
+    them. Wrappers that may move weights after the optimizer inside, such as Lookahead, are followed as well.
     """
 
     def __init__(self, step: Connected, levels: Sequence[Any], number: int) -> None:
-        self.number = number  # tells the proximal steps of one optimizer apart in the state dict
+        self.number = number  # identifies the proximal step among those of the same optimizer
         self._step = step
         self._levels = [ref(level) for level in levels]
         self._loading: dict[str, Any] | None = None
         stepping: Optimizer = levels[-1]
-        self._hooks: list[Any] = [stepping.register_step_post_hook(step.after_step)]
+        self.may_nest = may_nest(type(stepping))
+        # A compiled `optimizer.step` must not be traced into the proximal step.
+        untraced: Callable[..., Any] = torch.compiler.disable
+        self._hooks: list[Any] = [
+            stepping.register_step_pre_hook(untraced(step.before_step)),
+            stepping.register_step_post_hook(untraced(step.after_step)),
+        ]
         for level in levels:
             self._hooks.append(register_state(level, step))
-            if hasattr(level, "_optimizer_state_dict_post_hooks"):  # PyTorch's constructor has run
+            if hasattr(level, "_optimizer_state_dict_post_hooks"):  # not every wrapper calls Optimizer.__init__
                 self._hooks.append(level.register_state_dict_post_hook(self._save))
-                self._hooks.append(level.register_load_state_dict_pre_hook(self._read))
+                self._hooks.append(level.register_load_state_dict_pre_hook(self._check))
                 self._hooks.append(level.register_load_state_dict_post_hook(self._load))
         wrappers = [level for level in levels[:-1] if moves_weights_later(level)]
-        self._hooks += [_AfterStep(level, step.after_wrapper) for level in wrappers]
+        self._hooks += [_AfterStep(wrapper, step.after_wrapper_step) for wrapper in wrappers]
         self.has_wrappers = bool(wrappers)
         self.mark()
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The optimizer that steps the weights, while it lives."""
-        found: Optimizer | None = self._levels[-1]()
-        return found
+        """The optimizer that steps the weights; None once it is gone."""
+        optimizer: Optimizer | None = self._levels[-1]()
+        return optimizer
 
     def mark(self) -> None:
-        """Say in the parameter groups of every level that something is attached."""
-        for level in self._living():
+        """Mark the parameter groups of every level as attached."""
+        for level in self._alive():
             self._mark(level)
 
     def remove(self, *, last: bool) -> None:
-        """Take the hooks away, and the mark with the last proximal step of an optimizer."""
+        """Remove the hooks; remove the mark together with the last proximal step of an optimizer."""
         for hook in self._hooks:
             hook.remove()
-        for level in self._living() if last else ():
+        for level in self._alive() if last else ():
             unmark(level)
 
-    def _living(self) -> list[Any]:
+    def _alive(self) -> list[Any]:
         return [level for level in (reference() for reference in self._levels) if level is not None]
+
+    def _mark(self, optimizer: Optimizer) -> None:
+        pending = pending_states(optimizer.param_groups)
+        pending.pop(self.number, None)  # picked up by this step
+        mark(optimizer, pending)
 
     def _save(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         del optimizer
         write_state(state_dict, self.number, self._step.state())
 
-    def _read(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        """Before anything is loaded: a checkpoint of another regularizer must leave the optimizer as it is."""
+    def _check(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+        """Check before anything is loaded: the checkpoint of another regularizer must not change the optimizer."""
         del optimizer
-        states = states_in(state_dict["param_groups"]) or state_dict.get("gossamer", {})  # where it was at first
+        states = pending_states(state_dict["param_groups"]) or state_dict.get("gossamer", {})  # its place in 0.1
         self._loading = states.get(self.number)
         if self._loading is not None:
             self._step.check_state(self._loading)
@@ -109,18 +125,13 @@ class Connection:
             self._step.load_state(self._loading)
         self._mark(optimizer)
 
-    def _mark(self, optimizer: Optimizer) -> None:
-        waiting = states_in(optimizer.param_groups)
-        waiting.pop(self.number, None)  # this step has it
-        mark(optimizer, waiting)
-
 
 class _AfterStep:
-    """Call `action` after each `step` of an object that has no hooks of its own, as learning-rate schedulers do."""
+    """Run `action` after each `step` of an object, by replacing its method as learning-rate schedulers do."""
 
     def __init__(self, owner: Any, action: Callable[[], None]) -> None:
         self._owner = ref(owner)
-        self._before = vars(owner).get("step")
+        self._replaced = vars(owner).get("step")
         self._active = True
         step = owner.step
 
@@ -132,16 +143,16 @@ class _AfterStep:
                 action()
             return result
 
-        self._patched = MethodType(step_and_act, owner)  # a method: schedulers look for its function
-        owner.step = self._patched
+        self._method = MethodType(step_and_act, owner)  # schedulers need the `__func__` of a method
+        owner.step = self._method
 
     def remove(self) -> None:
-        """Restore `step`, unless somebody has wrapped it once more; then do nothing in it any longer."""
+        """Restore `step`; if someone has replaced it since, only stop acting."""
         self._active = False
         owner = self._owner()
-        if owner is None or vars(owner).get("step") is not self._patched:
+        if owner is None or vars(owner).get("step") is not self._method:
             return
-        if self._before is None:
+        if self._replaced is None:
             del owner.step
         else:
-            owner.step = self._before
+            owner.step = self._replaced

@@ -1,15 +1,16 @@
 """The proximal steps of a whole model in one call of the native kernel: one pass over each weight, in place.
 
-The kernel takes plain float32 and float64 tensors on the CPU without gaps, with rules of up to two terms: scalar penalties
-on single weights, and penalties on groups, of the same grouping; in the metric of an adaptive optimizer too. All recipes are
-of that form. What is not takes the plain implementation (`gossamer.proximal.plain`), which gives the same to rounding.
+The kernel takes plain float32 and float64 tensors on the CPU that are dense in memory, with rules of up to two terms:
+scalar penalties on weights, and penalties on groups with the same grouping; euclidean or in an adaptive metric. All
+recipes have this form. Everything else takes the plain implementation (`gossamer.proximal.plain`), with the same
+result up to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,20 +18,20 @@ from torch import Tensor
 
 from gossamer.proximal.metric import Metric, Root
 from gossamer.proximal.native import Kernel
-from gossamer.proximal.table import STEP, WEIGHT, metric_kind, supports, weight_record
+from gossamer.proximal.table import STEP, WEIGHT, metric_kind, supports, write_record
 from gossamer.regularizers import Rule
 
 __all__ = ["FUSED_FROM", "FusedStep", "Move", "supports"]
 
-# Weights in all from which `compile="auto"` uses the kernel. Below, compiling it for the first time takes
-# longer than all the plain steps of a short training (docs/performance.md).
+# Weights in total from which `compile="auto"` uses the kernel. For smaller models, compiling it for the first time
+# takes longer than all plain steps of a short training (docs/performance.md).
 FUSED_FROM = 5_000
 
 _WEIGHTS_PER_THREAD = 16_384  # starting a thread costs as much as some ten thousand weights
 
 
 class Move(NamedTuple):
-    """One proximal step to take: of this rule, on this weight, of the size step / d_i (strength included)."""
+    """A proximal step to take: its rule, its weight, and its size step / d_i, strength included."""
 
     rule: Rule
     weight: Tensor
@@ -39,7 +40,7 @@ class Move(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What a record of the table was made from; while it stays the same, so does the record."""
+    """What a record of the table depends on."""
 
     rule: Rule
     weight: Tensor
@@ -49,41 +50,45 @@ class _Row(NamedTuple):
     metric_kind: int
     fused: bool
 
-    def holds(self, move: Move) -> bool:
-        """Whether the record is still right: data may be swapped behind a parameter, at the same address too."""
+    def matches(self, move: Move) -> bool:
+        """Whether the record still describes the move. New data behind a parameter may be at the same address."""
         rule, weight, shape, stride, dtype, kind, fused = self
         if rule is not move.rule or weight is not move.weight or kind != metric_kind(move.metric):
             return False
-        tensors = [weight] if move.metric is None or not fused else [weight, _tensor(move.metric)]
-        return all([t.shape == shape and t.stride() == stride and t.dtype is dtype for t in tensors])
+        if weight.shape != shape or weight.stride() != stride or weight.dtype is not dtype:
+            return False
+        if move.metric is None or not fused:
+            return True
+        metric = _tensor(move.metric)
+        return metric.shape == shape and metric.stride() == stride and metric.dtype is dtype
 
 
 class FusedStep:
-    """The kernel, and the table of the weights that it is given.
+    """The kernel and the table of the weights it works on.
 
-    In a step only addresses and step sizes are written; nothing is allocated that grows with the weights.
+    A step only writes addresses and step sizes; it allocates nothing that grows with the weights.
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self.tables = 0  # how often the table has been made
+        self.tables = 0  # how often the table was built
         self._kernel = kernel
         self._rows: list[_Row] = []
         self._all_fused = False
         self._table = np.zeros(0, WEIGHT)
-        self._steps = np.zeros(0, np.uint8)
+        self._steps: Any = np.zeros(0, np.uint8)
         self._pack = Struct("").pack_into
         self._addresses = (0, 0)
         self._weights = 0
 
     def take(self, moves: Sequence[Move]) -> tuple[list[Move], bool]:
-        """Take the moves that the kernel can take; return the others, and False where a weight may not be finite."""
+        """Take the moves that the kernel supports; return the others, and False if a weight may not be finite."""
         rows = self._rows
-        if len(rows) != len(moves) or not all([row.holds(move) for row, move in zip(rows, moves, strict=True)]):
-            self._make_table(moves)
-        fused, others = self._sorted(moves)
+        if len(rows) != len(moves) or not all(row.matches(move) for row, move in zip(rows, moves, strict=True)):
+            self._build_table(moves)
+        fused, others = self._split(moves)
         if not fused:
             return others, True
-        values: list[float] = []
+        values: list[Any] = []
         for _, weight, step, metric in fused:
             if metric is None:
                 values += (weight.data_ptr(), 0, step, 0.0, 0.0)
@@ -94,17 +99,17 @@ class FusedStep:
         self._pack(self._steps, 0, *values)
         threads = min(torch.get_num_threads(), 1 + self._weights // _WEIGHTS_PER_THREAD)
         finite = self._kernel(*self._addresses, len(fused), threads)
-        # To autograd this must look like any operation in place.
+        # Autograd must see an in-place operation.
         torch.autograd.graph.increment_version([move.weight for move in fused])
         return others, bool(finite)
 
-    def _sorted(self, moves: Sequence[Move]) -> tuple[Sequence[Move], list[Move]]:
+    def _split(self, moves: Sequence[Move]) -> tuple[Sequence[Move], list[Move]]:
         if self._all_fused:
             return moves, []
         pairs = list(zip(moves, self._rows, strict=True))
         return [move for move, row in pairs if row.fused], [move for move, row in pairs if not row.fused]
 
-    def _make_table(self, moves: Sequence[Move]) -> None:
+    def _build_table(self, moves: Sequence[Move]) -> None:
         self.tables += 1
         self._rows = [
             _Row(rule, weight, weight.shape, weight.stride(), weight.dtype, metric_kind(metric), fused)
@@ -112,11 +117,11 @@ class FusedStep:
             for fused in [supports(rule, weight, metric)]
         ]
         self._all_fused = all(row.fused for row in self._rows)
-        fused, _ = self._sorted(moves)
+        fused, _ = self._split(moves)
         self._weights = sum(move.weight.numel() for move in fused)
         self._table = np.zeros(len(fused), WEIGHT)
         for record, move in zip(self._table, fused, strict=True):
-            weight_record(record, move.rule, move.weight, move.metric)
+            write_record(record, move.rule, move.weight, move.metric)
         layout = Struct(STEP * len(fused))
         self._steps, self._pack = np.zeros(layout.size, np.uint8), layout.pack_into
         self._addresses = self._table.ctypes.data, self._steps.ctypes.data

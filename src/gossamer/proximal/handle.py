@@ -1,4 +1,4 @@
-"""The proximal step after an optimizer step, and the little state that goes with it."""
+"""The proximal step after each optimizer step, and its state."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from gossamer.errors import GossamerError
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.fused import FusedStep, Move
 from gossamer.proximal.metric import StepRule
+from gossamer.proximal.optimizers import is_nested_step
 from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
-from gossamer.proximal.state import cannot_copy, is_marked, states_in
+from gossamer.proximal.state import cannot_copy, is_marked, pending_states
 from gossamer.regularizers import Regularizer, Rule
 
 __all__ = ["ProximalStep"]
 
 
 class ProximalStep:
-    """What `attach` returns: the proximal step of one regularizer behind one optimizer.
+    """The handle that `attach` returns: the proximal step of one regularizer behind one optimizer.
 
-    It owns its state (the step number; after `hold`, which weights are zero) and puts it into
-    `optimizer.state_dict()`; the optimizer's own `state` is only read.
+    Its state, the number of steps and whether `hold` was called, is part of `optimizer.state_dict()`. The optimizer's
+    own `state` is only read.
     """
 
     def __init__(
@@ -36,42 +37,43 @@ class ProximalStep:
     ) -> None:
         self.regularizer = regularizer
         self.steps = 0
-        self.fused = fused  # None: every weight takes the plain implementation
+        self.fused = fused  # None: all weights take the plain implementation
         self._step_rule = step_rule
         self._schedule = schedule
         self._places = Places(regularizer.rules)
         self._siblings: list[ProximalStep] = []
         self._connection: Connection | None = None
         self._zeros: dict[str, Tensor] | None = None
-        self._zeros_now: dict[str, Tensor] = {}  # for wrappers that move weights after the optimizer inside
+        self._hold_at_next_step = False  # after loading: the weights may be loaded after the optimizer
+        self._latest_zeros: dict[str, Tensor] = {}  # for wrappers that move weights later
 
     @property
     def held(self) -> bool:
         """Whether `hold` has been called."""
-        return self._zeros is not None
+        return self._zeros is not None or self._hold_at_next_step
 
     @torch.no_grad()
     def hold(self) -> None:
-        """End the penalty and keep the zeros: from now on what is zero stays exactly zero, whatever momentum says.
+        """End the penalty and keep the zeros: weights that are zero now stay exactly zero, the others train freely.
 
-        A final phase of training with `hold` gives the surviving weights back what the penalty took from them.
+        A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
         self._zeros = {rule.name: rule.weight.parameter == 0 for rule in self.regularizer.rules}
 
     @torch.no_grad()
     def zero_untrained(self) -> int:
-        """Set the weights to zero that have had no gradient in the whole training; return how many there are.
+        """Set weights to zero that have had no gradient since the start of training; return their number.
 
-        In the metric of an adaptive optimizer a weight waits for its first gradient. Some wait for ever: those that read
-        an input which is always zero, such as the border pixels of MNIST. The loss does not depend on them, so the
-        objective has its minimum with them at zero. Call this between `optimizer.step()` and `zero_grad()`, before
-        `hold()` or at the end of the training. Under other optimizers the penalty reaches such weights, and nothing is done.
+        In an adaptive metric weights wait for their first gradient. Weights of an input that is always zero, such as
+        the border pixels of MNIST, never get one. The loss does not depend on them, so the objective is minimal with
+        these weights at zero. Call this after `optimizer.step()` and before `zero_grad()`, at the end of training or
+        before `hold()`. With optimizers that are not adaptive it changes nothing: the penalty acts on all weights.
         """
         optimizer = None if self._connection is None else self._connection.optimizer
         places = [] if optimizer is None else self._places.stepped(optimizer)
         if optimizer is None or not places:
             raise GossamerError(
-                "`zero_untrained()` looks at the state and the gradients of the optimizer: call it while the handle is "
+                "`zero_untrained()` reads the optimizer's state and the gradients. Call it while the handle is "
                 "attached, after `optimizer.step()` and before `optimizer.zero_grad()`."
             )
         total = 0
@@ -83,18 +85,20 @@ class ProximalStep:
         return total
 
     def remove(self) -> None:
-        """Detach: the optimizer is as it was before `attach`. The weights stay as they are now."""
+        """Detach from the optimizer. The weights stay as they are."""
         if self._connection is not None:
             self._siblings.remove(self)
             self._connection.remove(last=not self._siblings)
             self._connection = None
 
     def connect(self, levels: Sequence[Any], siblings: list[ProximalStep], number: int | None) -> None:
-        """Follow the optimizer, with its wrappers, and join its other proximal steps; `number`: that in a checkpoint."""
-        taken = {other._connection.number for other in siblings if other._connection is not None}
-        taken |= states_in(levels[0].param_groups).keys()
+        """Register the hooks at all levels and join the other proximal steps; `number` is that of a checkpoint."""
+        if number is None:
+            taken = {other._connection.number for other in siblings if other._connection is not None}
+            taken |= pending_states(levels[0].param_groups).keys()
+            number = next(free for free in count() if free not in taken)
         self._siblings = siblings
-        self._connection = Connection(self, levels, next(n for n in count() if n not in taken) if number is None else number)
+        self._connection = Connection(self, levels, number)
         siblings.append(self)
 
     def __deepcopy__(self, memo: Any) -> NoReturn:
@@ -107,15 +111,23 @@ class ProximalStep:
 
     # -- the step
 
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Find the zeros of a loaded model, before the optimizer moves them."""
+        del optimizer, args, kwargs
+        if self._hold_at_next_step:
+            self._hold_at_next_step = False
+            self.hold()
+
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Take the proximal step; the hook that follows the optimizer's own."""
+        """Take the proximal step."""
         del args, kwargs
-        assert self._connection is not None  # the hook goes with it
-        if _skipped(optimizer):
+        connection = self._connection
+        assert connection is not None  # the hook is removed with it
+        if _was_skipped(optimizer) or (connection.may_nest and is_nested_step(optimizer)):
             return
         if not is_marked(optimizer):
-            self._connection.mark()  # somebody has put other parameter groups in their place
-        factor = 0.0 if self.held else self._strength_now()
+            connection.mark()  # someone has replaced the parameter groups
+        factor = 0.0 if self.held else self._current_strength()
         self.steps += 1
         with torch.no_grad():
             places = self._places.stepped(optimizer)
@@ -124,17 +136,18 @@ class ProximalStep:
             else:
                 self._require_finite((rule, weight) for rule, weight, _ in places)
             if self._zeros is not None:
-                _zero_(places, self._zeros)
-            if self._connection.has_wrappers:
-                self._zeros_now = {rule.name: weight == 0 for rule, weight, _ in places}
+                for rule, weight, _ in places:
+                    weight.masked_fill_(self._zeros[rule.name], 0.0)
+            if connection.has_wrappers:
+                self._latest_zeros = {rule.name: weight == 0 for rule, weight, _ in places}
 
     @torch.no_grad()
-    def after_wrapper(self) -> None:
-        """Keep the zeros of the step that a wrapper has just made its own of: averages of weights have none."""
+    def after_wrapper_step(self) -> None:
+        """Restore the zeros of the last step: Lookahead averages the weights after it."""
         for rule in self.regularizer.rules:
-            if rule.name in self._zeros_now:
-                rule.weight.parameter.masked_fill_(self._zeros_now[rule.name], 0.0)
-        self._zeros_now = {}
+            if rule.name in self._latest_zeros:
+                rule.weight.parameter.masked_fill_(self._latest_zeros[rule.name], 0.0)
+        self._latest_zeros = {}
 
     def _moves(self, optimizer: Optimizer, places: Iterable[Place], factor: float) -> list[Move]:
         moves, state, step_rule = [], optimizer.state, self._step_rule
@@ -154,7 +167,7 @@ class ProximalStep:
         for move in moves:
             plain_step_(*move)
 
-    def _strength_now(self) -> float:
+    def _current_strength(self) -> float:
         factor = self._schedule(self.steps)
         try:
             value = float(factor)
@@ -167,7 +180,7 @@ class ProximalStep:
         return self.regularizer.strength * value
 
     def _require_finite(self, weights: Iterable[tuple[Rule, Tensor]]) -> None:
-        # One look for all weights: a sum that is finite has finite terms; one that is not may only have overflowed.
+        # One synchronisation for all weights: a finite sum has finite terms; an infinite one may only have overflowed.
         weights = list(weights)
         sums = [weight.sum(dtype=torch.float32) for _, weight in weights]
         if not sums or math.isfinite(torch.stack([total.to(sums[0].device) for total in sums]).sum().item()):
@@ -182,47 +195,51 @@ class ProximalStep:
     # -- the state
 
     def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
-        """Follow weights that were made smaller: keep of the held zeros what is kept of the weights."""
+        """Follow weights that have become smaller: cut the masks of the held zeros like the weights."""
         if self._zeros is not None:
             parameters = {rule.name: rule.weight.parameter for rule in self.regularizer.rules}
             self._zeros = {name: cut(parameters[name], zeros) for name, zeros in self._zeros.items()}
 
     def state(self) -> dict[str, Any]:
-        """The state as plain data."""
-        return {"steps": self.steps, "weights": [rule.name for rule in self.regularizer.rules], "zeros": self._zeros}
+        """The state as plain data. The held zeros are not part of it: the weights of the checkpoint have them."""
+        rules = self.regularizer.rules
+        shapes = [list(rule.weight.parameter.shape) for rule in rules]
+        return {"steps": self.steps, "held": self.held, "weights": [rule.name for rule in rules], "shapes": shapes}
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raise unless the state is of the same weights, of the same shapes."""
+        """Raise if the state belongs to other weights or other shapes."""
         names = [rule.name for rule in self.regularizer.rules]
         if list(state["weights"]) != names:
             raise GossamerError(
                 f"The checkpoint was written with a regularizer on {', '.join(state['weights'])}; "
-                f"the one attached now is on {', '.join(names)}. Attach the same regularizer, or, to begin anew, delete the "
-                "state of the old one: `del checkpoint['param_groups'][0]['gossamer']`, or the same of a loaded optimizer."
+                f"the one attached now is on {', '.join(names)}. Attach the same regularizer. To start from scratch, "
+                "first delete the key 'gossamer' in `param_groups[0]` of the checkpoint, or of an optimizer that has "
+                "loaded it."
             )
-        for rule in self.regularizer.rules if state["zeros"] else ():
-            expected, received = rule.weight.parameter.shape, state["zeros"][rule.name].shape
+        for rule, received in zip(self.regularizer.rules, _shapes(state), strict=False):
+            expected = tuple(rule.weight.parameter.shape)
             if expected != received:
                 raise GossamerError(
-                    f"The checkpoint holds the zeros of `{rule.name}` in the shape {tuple(received)}; the weight has "
-                    f"the shape {tuple(expected)}. Load the checkpoint of the same network."
+                    f"The checkpoint was written with `{rule.name}` of shape {received}; the weight has the shape "
+                    f"{expected}. Load the checkpoint of the same network."
                 )
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take a checked state over."""
+        """Load a checked state."""
         self.steps = int(state["steps"])
-        zeros = state["zeros"]
-        self._zeros = zeros and {
-            rule.name: zeros[rule.name].to(rule.weight.parameter.device) for rule in self.regularizer.rules
-        }
+        self._zeros, self._hold_at_next_step = None, bool(state.get("held"))
+        if zeros := state.get("zeros"):  # checkpoints of version 0.1 have the masks
+            devices = {rule.name: rule.weight.parameter.device for rule in self.regularizer.rules}
+            self._zeros = {name: mask.to(devices[name]) for name, mask in zeros.items()}
 
 
-def _zero_(places: Iterable[Place], zeros: dict[str, Tensor]) -> None:
-    for rule, weight, _ in places:
-        weight.masked_fill_(zeros[rule.name], 0.0)
+def _shapes(state: dict[str, Any]) -> list[tuple[int, ...]]:
+    if zeros := state.get("zeros"):
+        return [tuple(zeros[name].shape) for name in state["weights"]]
+    return [tuple(shape) for shape in state.get("shapes", [])]
 
 
-def _skipped(optimizer: Optimizer) -> bool:
-    """Whether GradScaler made a fused optimizer skip this step; for other optimizers it does not call `step` at all."""
+def _was_skipped(optimizer: Optimizer) -> bool:
+    """Whether GradScaler made a fused optimizer skip its step; other optimizers are not called in that case."""
     found_inf = getattr(optimizer, "found_inf", None)
     return found_inf is not None and bool(found_inf)

@@ -1,8 +1,8 @@
-"""The step of one weight tensor: weight i moves by size / d_i, with d_i = 1 (euclidean) or the diagonal of a metric.
+"""The step of one weight tensor: weight i moves by size / d_i, where d_i is the diagonal of the optimizer's metric.
 
-Adaptive optimizers divide the gradient of each weight by a scale d_i of its own. The metric holds the inverses 1 / d_i;
-inverse_i = 0 marks a weight that has had no gradient yet. It waits: with d_i = eps alone, the first step of every
-embedding row that is not in the first batch would be a million times too long and end at zero.
+Adaptive optimizers divide the gradient of each weight by its own scale d_i; for the others d_i = 1. A metric holds the
+inverses 1 / d_i. An inverse of 0 marks a weight that has had no gradient yet. Such a weight waits: its d_i would be
+eps, and the penalty would set every embedding row that is missing from the first batch to zero in one step.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ State = dict[str, Any]
 
 
 class Root(NamedTuple):
-    """d_i = sqrt(second_i / correction) + eps; a weight with second_i = 0 waits.
+    """d_i = sqrt(second_i / correction) + eps; weights with second_i = 0 wait.
 
-    The fused kernel reads the second moments where they are, without a temporary.
+    The fused kernel reads the second moments in place, without a temporary tensor.
     """
 
     second: Tensor
@@ -33,13 +33,13 @@ class Root(NamedTuple):
     eps: float
 
     def inverse(self) -> Tensor:
-        """1 / d_i, or 0."""
+        """1 / d_i, or 0 for a weight that waits."""
         scale = (self.second / self.correction).sqrt_().add_(self.eps)
         return torch.where(self.second > 0, scale.reciprocal_(), 0.0)
 
 
 class Given(NamedTuple):
-    """inverse_i as it stands."""
+    """The inverses 1 / d_i themselves; 0 for a weight that waits."""
 
     values: Tensor
 
@@ -52,18 +52,22 @@ Metric = Root | Given
 
 
 class Step(NamedTuple):
-    """size / d_i; without a metric d_i = 1."""
+    """The step size / d_i; d_i = 1 without a metric."""
 
     size: float
     metric: Metric | None = None
 
 
-# (parameter, its parameter group, the optimizer's state of it), after the optimizer's step
+# (parameter, its parameter group, its optimizer state) -> step; called after `optimizer.step()`
 StepRule = Callable[[Tensor, ParameterGroup, State], Step]
 
 
 def learning_rate(group: ParameterGroup) -> float:
-    """The learning rate of a parameter group, checked."""
+    """The learning rate of a parameter group.
+
+    Raises:
+        GossamerError: If it is not a finite non-negative number.
+    """
     rate = group["lr"]
     try:
         value = float(rate)
@@ -72,6 +76,6 @@ def learning_rate(group: ParameterGroup) -> float:
     if 0 <= value < math.inf:
         return value
     raise GossamerError(
-        f"The learning rate of a parameter group is {rate!r}. The proximal step has the size of the optimizer's step, so "
-        "it must be a finite number, not negative."
+        f"A parameter group has the learning rate {rate!r}. The proximal step uses the step size of the optimizer, so "
+        "the learning rate must be finite and not negative."
     )

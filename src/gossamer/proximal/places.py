@@ -1,4 +1,4 @@
-"""Where the weights of a regularizer stand in the parameter groups of an optimizer."""
+"""The places of a regularizer's weights in the parameter groups of an optimizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Place", "Places"]
 
 
 class Place(NamedTuple):
-    """A weight that the optimizer has just stepped, its rule and its parameter group."""
+    """A weight that the optimizer has just stepped, with its rule and its parameter group."""
 
     rule: Rule
     weight: nn.Parameter
@@ -24,28 +24,28 @@ class Place(NamedTuple):
 
 
 class Places:
-    """The places, looked up once; at every step it is only checked that each weight is still there.
+    """The places of all weights: looked up once, then only checked at every step.
 
-    Groups are replaced when a checkpoint is loaded, parameters when units are removed.
+    Loading a checkpoint replaces parameter groups; removing units may replace parameters.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
-        self._places: list[tuple[Rule, int, int]] = []
+        self._places: list[tuple[Rule, int, int]] = []  # index of the group, index of the weight in it
         self._size = -1
 
     def stepped(self, optimizer: Optimizer) -> list[Place]:
-        """The weights that the optimizer has stepped: those of its parameters that have a gradient."""
+        """The weights that the optimizer has stepped: its parameters that have a gradient."""
         groups = optimizer.param_groups
-        found = self._found(groups)
-        if found is None:
+        places = self._checked(groups)
+        if places is None:
             self._look_up(groups)
-            found = self._found(groups)
-            assert found is not None
-        return found
+            places = self._checked(groups)
+            assert places is not None
+        return places
 
-    def _found(self, groups: list[ParameterGroup]) -> list[Place] | None:
-        """None where a weight is not at its place."""
+    def _checked(self, groups: list[ParameterGroup]) -> list[Place] | None:
+        """None if a weight is not at its place."""
         if self._size != sum([len(group["params"]) for group in groups]):
             return None
         found = []
@@ -62,10 +62,10 @@ class Places:
         places = {id(p): (i, j) for i, group in enumerate(groups) for j, p in enumerate(group["params"])}
         owned = [(rule, places.get(id(rule.weight.parameter))) for rule in self._rules]
         self._places = [(rule, *place) for rule, place in owned if place is not None]
-        self._size = len(places)
+        self._size = sum(len(group["params"]) for group in groups)
 
 
 def _parameter(weight: Weight) -> nn.Parameter:
-    """`weight.parameter`, without its detours for the common case."""
+    """`weight.parameter`, with a shortcut for the common case."""
     parameter = weight.module._parameters.get(weight.attribute)
     return weight.parameter if parameter is None else parameter

@@ -1,8 +1,7 @@
-"""The plain implementation of a proximal step: PyTorch's operations, in place, a chunk of the weight at a time.
+"""The plain implementation of a proximal step: PyTorch operations, in place, one chunk of the weight at a time.
 
-Every operation of a penalty sweeps over its whole tensor and makes a new one. On a large weight each of these comes
-from memory, and mostly from the operating system, anew; chunks that stay in the cache are faster (the benchmark of the
-proximal step measures it) and need no more memory than themselves.
+Every operation of a penalty reads its whole tensor and allocates a new one. On a large weight all of these go through
+main memory. Chunks that stay in the cache are faster and need no temporary memory beyond their own size.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _CHUNK = 2**17  # weights; half a megabyte of float32
 
 
 def plain_step_(rule: Rule, weight: Tensor, step: float | Tensor, metric: Metric | None = None) -> None:
-    """weight <- the proximal step of size step / d_i, computed in float32 or float64 and rounded once.
+    """weight <- proximal step of size step / d_i, computed in float32 or float64 and rounded once.
 
-    A weight that waits (inverse_i = 0) stays as it is, and its group is seen without it.
+    Weights that wait (inverse_i = 0) do not move and do not count as members of their groups.
     """
     computed = weight.to(weight.dtype if weight.dtype == torch.float64 else torch.float32)
     size = torch.as_tensor(step, dtype=torch.float64)
@@ -38,7 +37,7 @@ def plain_step_(rule: Rule, weight: Tensor, step: float | Tensor, metric: Metric
 
 
 def _prox(rule: Rule, weight: Tensor, step: Tensor) -> Tensor:
-    """The proximal step: in place where the weight can be seen in chunks, else as a new tensor."""
+    """The proximal step: in place if the weight can be split into chunks, else a new tensor."""
     if not _has_chunks(weight):
         return rule.prox(weight, step)
     for term in rule.terms:
@@ -47,22 +46,22 @@ def _prox(rule: Rule, weight: Tensor, step: Tensor) -> Tensor:
 
 
 def _has_chunks(weight: Tensor) -> bool:
-    """Large, on the CPU, contiguous, and no subclass (a sharded tensor) with its own idea of chunks."""
+    """Large, contiguous, on the CPU, and not a subclass such as a sharded tensor."""
     plain = weight.device.type == "cpu" and type(weight) in (Tensor, nn.Parameter)
     return plain and weight.numel() > _CHUNK and weight.is_contiguous()
 
 
 def _term_step_(term: Term, weight: Tensor, step: Tensor, layout: Layout) -> None:
-    def seen(tensor: Tensor) -> Tensor:
+    def as_vectors(tensor: Tensor) -> Tensor:
         if term.groups is not None:
             return layout.as_groups(tensor, term.groups)
         return tensor.reshape(-1, 1 if isinstance(term.penalty, ScalarPenalty) else tensor.shape[-1])
 
-    groups = seen(weight)
-    length = max(1, _CHUNK // groups.shape[1])
-    chunks = torch.split(groups, length)
-    steps = [step] * len(chunks) if step.dim() == 0 else torch.split(seen(step), length)
+    vectors = as_vectors(weight)
+    length = max(1, _CHUNK // vectors.shape[1])
+    chunks = torch.split(vectors, length)
+    steps = [step] * len(chunks) if step.dim() == 0 else torch.split(as_vectors(step), length)
     for chunk, own_step in zip(chunks, steps, strict=True):
         chunk.copy_(term.penalty.kernel(chunk, term.coefficient * own_step))
-    if term.groups is not None and groups.data_ptr() != weight.data_ptr():  # the groups were gathered into a copy
-        weight.copy_(layout.from_groups(groups, term.groups, tuple(weight.shape)))
+    if term.groups is not None and vectors.data_ptr() != weight.data_ptr():  # `as_groups` made a copy
+        weight.copy_(layout.from_groups(vectors, term.groups, tuple(weight.shape)))

@@ -1,28 +1,28 @@
-"""How far one optimizer step moves a weight along a constant gradient: the step size that the penalty must use too.
+"""The step size of an optimizer along a constant gradient: the step size that the penalty has to use as well.
 
-The objective is loss + strength * Omega. An optimizer step and a proximal step together leave a weight where it is only if
-both move it equally far. Along a constant gradient g, the optimizers below move weight i by -(size / d_i) g_i in the long
-run. A proximal step with the same size and the same d_i rests where -g is in strength * dOmega, which is a stationary
-point of the objective. So one strength means one objective under all of them:
+The objective is loss + strength * Omega. One iteration is an optimizer step followed by a proximal step. Along a
+constant gradient g the optimizers below move weight i by -(size / d_i) g_i once their averages have settled. A proximal
+step of the same size in the metric d has its fixed points where -g is in strength * dOmega: at the stationary points of
+the objective. With this choice one strength means one objective under every optimizer:
 
-    SGD           heavy-ball momentum m and dampening d sum a constant gradient to (1 - d) / (1 - m) times itself, with
-                  Nesterov momentum too (there d = 0): size = lr (1 - d) / (1 - m), d_i = 1
+    SGD           momentum m and dampening d sum a constant gradient to (1 - d) / (1 - m) times itself, also with
+                  Nesterov momentum (where d = 0): size = lr (1 - d) / (1 - m), d_i = 1
     ASGD          size = lr / (1 + lambd lr (t - 1))^alpha, d_i = 1
-    Adam, AdamW   d_i = sqrt(v_i / (1 - beta2^t)) + eps, with amsgrad the largest v_i so far; size = lr, because the
-                  corrected average of a constant gradient is the gradient
-    SparseAdam    the same with eps / sqrt(1 - beta2^t)
-    RAdam         the same again, size = lr times its rectification; in the first steps, where it does not divide by
+    Adam, AdamW   d_i = sqrt(v_i / (1 - beta2^t)) + eps, v_i the largest so far with amsgrad; size = lr, because the
+                  bias-corrected average of a constant gradient is the gradient
+    SparseAdam    as Adam with eps / sqrt(1 - beta2^t)
+    RAdam         as SparseAdam, size = lr times the rectification; in its first steps, which do not divide by
                   sqrt(v_i), size = lr and d_i = 1
-    NAdam         d_i as Adam, size = lr ((1 - mu_t) / (1 - M_t) + mu_{t+1} (1 - beta1^t) / (1 - M_t mu_{t+1})), where
-                  M_t is the product of all mu up to t
+    NAdam         d_i as Adam; size = lr ((1 - mu_t) / (1 - M_t) + mu_{t+1} (1 - beta1^t) / (1 - M_t mu_{t+1})) with
+                  M_t = mu_1 ... mu_t
     Adamax        d_i = u_i, the decaying maximum of |g_i| + eps; size = lr
     Adadelta      d_i = sqrt(v_i + eps) / sqrt(delta_i + eps); size = lr
     RMSprop       d_i = sqrt(v_i) + eps, centered: sqrt(v_i - mean_i^2) + eps; size = lr / (1 - m)
     Adagrad       d_i = sqrt(sum_i) + eps; size = lr / (1 + (t - 1) lr_decay)
     Adafactor     see `gossamer.proximal.adafactor`
 
-Other packages' optimizers are in `gossamer.proximal.third_party`. An unknown optimizer is measured
-(`gossamer.proximal.measured`), and one without such a step size is refused (`gossamer.proximal.optimizers`).
+Optimizers of other packages are in `gossamer.proximal.third_party`. Unknown optimizers are measured
+(`gossamer.proximal.measured`); those without a step size are refused (`gossamer.proximal.optimizers`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = ["KNOWN", "Known", "adam"]
 
 
 class Known(NamedTuple):
-    """The step rule of an optimizer, and whether it is adaptive: divides each gradient by a scale of its own."""
+    """The step rule of an optimizer, and whether the optimizer is adaptive (has a metric)."""
 
     rule: StepRule
     adaptive: bool
@@ -84,7 +84,10 @@ def adam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
 
 
 def sparse_adam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
-    """`torch.optim.SparseAdam`. Rows outside of a batch are not moved, but penalised: the objective is the same."""
+    """`torch.optim.SparseAdam`.
+
+    The optimizer skips the rows that are not in the batch; the penalty does not, or it would be weaker for rare rows.
+    """
     del parameter
     correction = _correction(group, state)
     return Step(learning_rate(group), Root(state["exp_avg_sq"], correction, group["eps"] / math.sqrt(correction)))
@@ -114,10 +117,10 @@ def nadam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
 
 
 def adamax(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
-    """`torch.optim.Adamax`. It adds eps to |g|: a maximum of eps alone is no gradient at all."""
+    """`torch.optim.Adamax`. A maximum of eps means that all gradients were zero."""
     del parameter
     largest = state["exp_inf"]
-    unseen = torch.zeros((), dtype=largest.dtype).add_(group["eps"])  # rounded as its own
+    unseen = float(torch.tensor(group["eps"], dtype=largest.dtype))  # eps as the optimizer rounds it
     return Step(learning_rate(group), Given(torch.where(largest > unseen, largest.reciprocal(), 0.0)))
 
 
@@ -146,7 +149,7 @@ def adagrad(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
     return Step(size, Root(state["sum"], 1.0, float(group["eps"])))
 
 
-# By the class that defines `step`: AdamW takes Adam's, and so does a subclass that leaves it alone.
+# By the class that defines `step`: AdamW inherits Adam's, and so does every subclass that does not override it.
 KNOWN: dict[type[Optimizer], Known] = {
     SGD: Known(sgd, adaptive=False),
     ASGD: Known(asgd, adaptive=False),
@@ -163,14 +166,16 @@ KNOWN: dict[type[Optimizer], Known] = {
 
 
 def _correction(group: ParameterGroup, state: State) -> float:
-    return 1 - float(group["betas"][1]) ** float(state["step"])
+    beta2, count = float(group["betas"][1]), float(state["step"])
+    correction: float = 1 - beta2**count
+    return correction
 
 
 def _momentum(group: ParameterGroup) -> float:
     momentum = float(group["momentum"])
     if not momentum < 1:
         raise GossamerError(
-            f"With momentum {group['momentum']!r} gradients add up without end, and no strength goes with that. "
-            "Use one below 1."
+            f"With momentum {group['momentum']!r} a constant gradient adds up without bound, so the optimizer has no "
+            "step size for the penalty to use. Use a momentum below 1."
         )
     return momentum

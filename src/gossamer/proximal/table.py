@@ -1,4 +1,4 @@
-"""The records that the fused kernel reads (kernel/table.hpp): one for each weight, made once, and its step at every call."""
+"""The records that the fused kernel reads, as declared in kernel/table.hpp."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from gossamer.proximal.blocks import Blocks, blocks_of
 from gossamer.proximal.metric import Given, Metric, Root
 from gossamer.regularizers import Rule, Term
 
-__all__ = ["STEP", "WEIGHT", "metric_kind", "supports", "weight_record"]
+__all__ = ["STEP", "WEIGHT", "metric_kind", "supports", "write_record"]
 
-# As in kernel/table.hpp. Exact types: a subclass may compute something else.
+# The numbers of kernel/table.hpp. Exact types: a subclass may compute something else.
 _SCALAR_KINDS: dict[type[Penalty], int] = {
     L0: 1, L1: 2, L2: 3, TransformedL1: 4, SCAD: 5, MCP: 6, Log: 7, CappedL1: 8, Lp: 9,
 }  # fmt: skip
@@ -65,29 +65,29 @@ WEIGHT = np.dtype(
     ],
     align=True,
 )
-STEP = "PPddd"  # in the format of `struct`: addresses of the weight and of its metric, size, correction, eps
+STEP = "PPddd"  # as a `struct` format: addresses of the weight and its metric, size, correction, eps
 
-_LARGEST_TILE = 1024  # the kernel's bound on groups in a tile
-_TILE_WEIGHTS = 4096  # of a tile in one row: 16 KB, half a first-level cache
-_CHUNK_WEIGHTS = 16_384  # of a tile without groups
+_LARGEST_TILE = 1024  # groups per tile, as in the kernel
+_TILE_WEIGHTS = 4096  # per row of a tile: 16 KB, half of a first-level cache
+_CHUNK_WEIGHTS = 16_384  # per tile without groups
 
 
 def supports(rule: Rule, weight: Tensor, metric: Metric | None = None) -> bool:
-    """Whether the kernel can take the proximal step of this rule on this weight, and metric, as they lie in memory."""
+    """Whether the kernel can take the proximal step of a rule, given the memory layout of the weight and its metric."""
     if not (_is_dense(weight) and weight.numel() and _has_form(rule, weight, metric)):
         return False
-    return _lies_like(metric, weight) and blocks_of(weight, rule.weight.layout, _groups(rule)) is not None
+    return _same_layout(metric, weight) and blocks_of(weight, rule.weight.layout, _groups(rule)) is not None
 
 
 def metric_kind(metric: Metric | None) -> int:
-    """The kernel's number for a kind of metric."""
+    """The number of a kind of metric in the kernel."""
     return _METRIC_KINDS[type(metric)]
 
 
-def weight_record(row: np.void, rule: Rule, weight: Tensor, metric: Metric | None) -> None:
-    """Write the record of a weight that `supports` has accepted."""
+def write_record(row: np.void, rule: Rule, weight: Tensor, metric: Metric | None) -> None:
+    """Write the record of a weight that is supported."""
     blocks = blocks_of(weight, rule.weight.layout, _groups(rule))
-    assert blocks is not None  # `supports` has asked
+    assert blocks is not None  # checked by `supports`
     row["blocks"], row["rows"], row["groups"], row["taps"] = astuple(blocks)
     row["tile"] = _tile(blocks, grouped=_groups(rule) is not None)
     row["is_double"] = weight.dtype == torch.float64
@@ -101,7 +101,7 @@ def _is_dense(tensor: Tensor) -> bool:
     return plain and tensor.dtype in (torch.float32, torch.float64)
 
 
-def _lies_like(metric: Metric | None, weight: Tensor) -> bool:
+def _same_layout(metric: Metric | None, weight: Tensor) -> bool:
     if metric is None:
         return True
     tensor = metric.second if isinstance(metric, Root) else metric.values
@@ -110,7 +110,7 @@ def _lies_like(metric: Metric | None, weight: Tensor) -> bool:
 
 
 def _has_form(rule: Rule, weight: Tensor, metric: Metric | None) -> bool:
-    """Up to two terms of known penalties; those on groups see the weight as the same groups."""
+    """Whether the rule has up to two terms of known penalties, with one grouping at most."""
     if len(rule.terms) > _MOST_TERMS or len({term.groups for term in rule.terms if _on_groups(term)}) > 1:
         return False
     return all(_is_known(term, weight, metric) for term in rule.terms)
@@ -121,11 +121,11 @@ def _is_known(term: Term, weight: Tensor, metric: Metric | None) -> bool:
     if kind in _SCALAR_KINDS:
         return True
     if term.groups is None:
-        return False  # vectors of the last dimension
+        return False  # the vectors of the last dimension
     if isinstance(term.penalty, Group):
         return kind is Group and type(term.penalty.inner) in _SCALAR_KINDS
     if kind is L1MinusL2:
-        return metric is None and weight.is_contiguous()  # of equal weights the first one stays
+        return metric is None and weight.is_contiguous()  # it keeps the first of equal weights
     return kind is Exclusive
 
 
@@ -148,7 +148,7 @@ def _write_term(record: np.void, term: Term, scale: float) -> None:
     else:
         scalar = penalty.inner if isinstance(penalty, Group) else penalty
         record["kind"] = _SCALAR_KINDS[type(scalar)]
-        parameters = [*astuple(scalar), 0.0, 0.0]  # type: ignore[call-overload]  # all of them are dataclasses
+        parameters = [*astuple(scalar), 0.0, 0.0]  # type: ignore[call-overload]  # all are dataclasses
         record["first"], record["second"] = parameters[:2]
         if isinstance(scalar, Lp):
             record["series"] = _lp_series(scalar.p)
@@ -156,11 +156,11 @@ def _write_term(record: np.void, term: Term, scale: float) -> None:
 
 @cache
 def _lp_series(p: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Chebyshev coefficients of (1 - t) / e as a function of y = 1 - sqrt(1 - e / largest), see kernel/shrinkage.hpp.
+    """Chebyshev coefficients of (1 - t) / e as a function of y = 1 - sqrt(1 - e / largest); see kernel/shrinkage.hpp.
 
-    t is the outer root of 1 - t = e t^(p-1), by Newton's method on 1 - t from e, which rises to it.
+    t is the outer root of 1 - t = e t^(p-1). Newton's method for 1 - t starts at e and increases to the root.
     """
-    ratio = p * 2 ** (1 - p)  # of the last e with a result other than zero to the largest with a root
+    ratio = p * 2 ** (1 - p)  # last / largest
     largest = ((1 - p) / (2 - p)) ** (1 - p) / (2 - p)
     nodes = chebyshev.chebpts1(_SERIES)
     y = (nodes + 1) / 2 * (1 - np.sqrt(1 - ratio))
@@ -176,5 +176,5 @@ def _tile(blocks: Blocks, *, grouped: bool) -> int:
     if not grouped:
         return _CHUNK_WEIGHTS
     largest = min(_LARGEST_TILE, max(1, _TILE_WEIGHTS // blocks.taps))
-    # Groups that are spread over rows: a long stretch of each row keeps the memory busy, but each thread needs a tile.
+    # Groups spread over rows: long contiguous reads are fast, but each thread needs a tile.
     return largest if blocks.rows == 1 else min(largest, -(-blocks.groups // torch.get_num_threads()))

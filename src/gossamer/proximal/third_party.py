@@ -1,12 +1,12 @@
-"""The step rules of optimizers from other packages, found by the full name of the class that defines `step`.
+"""Step rules for optimizers of other packages, found by the qualified name of the class that defines `step`.
 
-Nothing is imported from these packages. The docstrings say which state the rules read:
+None of these packages is imported.
 
-    transformers.Adafactor     see `gossamer.proximal.adafactor`
-    prodigyopt.Prodigy         Adam on gradients times its estimate d of the distance: d_i = sqrt(v_i) + d eps with v_i
-                               of d g_i; size = d^2 lr (1 - beta1^k), times its bias correction where that is asked for
-    torchao.optim (8-bit, 4-bit and fp8 Adam and AdamW), bitsandbytes.optim (Adam and AdamW)
-                               Adam, on second moments that are stored in blocks of few bits
+    transformers.Adafactor   see `gossamer.proximal.adafactor`
+    prodigyopt.Prodigy       Adam on the gradients times its distance estimate d: d_i = sqrt(v_i) + d eps, where v_i
+                             averages (d g_i)^2; size = d^2 lr (1 - beta1^k), times the bias correction if enabled
+    torchao.optim            Adam and AdamW with 8-bit, 4-bit or fp8 state: Adam on the dequantized second moments
+    bitsandbytes.optim       Adam and AdamW with 8-bit or 32-bit state: the same
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gossamer.proximal.steps import Known, adam
 
 __all__ = ["third_party"]
 
-_BITSANDBYTES_BLOCK = 256  # weights that share a scale
+_BITSANDBYTES_BLOCK = 256  # weights per scale
 
 
 def third_party(optimizer: Optimizer, owner: type[Optimizer]) -> Known | None:
-    """The step rule of this optimizer, whose `step` the class `owner` defines, if it is one of those above."""
+    """The step rule of an optimizer whose `step` is defined by the class `owner`; None if it is not listed above."""
     name = f"{owner.__module__}.{owner.__qualname__}"
     if name == "bitsandbytes.optim.optimizer.Optimizer8bit":
         return Known(bitsandbytes_adam, adaptive=True) if _is_bitsandbytes_adam(optimizer) else None
@@ -37,7 +37,7 @@ def third_party(optimizer: Optimizer, owner: type[Optimizer]) -> Known | None:
 
 
 def prodigy(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
-    """`prodigyopt.Prodigy`: `d` and `k` of the group, `exp_avg_sq` of the state."""
+    """`prodigyopt.Prodigy`."""
     del parameter
     distance, count = float(group["d"]), group["k"]
     beta1, beta2 = group["betas"]
@@ -47,7 +47,7 @@ def prodigy(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
 
 
 def torchao_adam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
-    """`torchao.optim`'s Adam and AdamW of 8 or 4 bits or fp8: `exp_avg_sq`, small tensors in float32."""
+    """Adam and AdamW of `torchao.optim`; the state of small tensors is not quantized."""
     del parameter
     step = adam(torch.empty(0), group, state)
     assert isinstance(step.metric, Root)
@@ -57,7 +57,7 @@ def torchao_adam(parameter: Tensor, group: ParameterGroup, state: State) -> Step
 
 
 def bitsandbytes_adam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
-    """`bitsandbytes.optim`'s Adam and AdamW of 8 or 32 bits: `state2`, `qmap2`, `absmax2`."""
+    """Adam and AdamW of `bitsandbytes.optim`; the state of small tensors is not quantized."""
     second = state["state2"]
     if second.dtype == torch.uint8:
         scales = state["absmax2"].repeat_interleave(_BITSANDBYTES_BLOCK)[: second.numel()]
