@@ -88,7 +88,8 @@ def _group_in_metric(inner: ScalarPenalty, w: Tensor, step: Tensor) -> Tensor:
     wide, steps = w.double(), step.double().expand_as(w)
 
     def norm(v: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(wide / (1 + steps * v), dim=-1, keepdim=True)
+        length: Tensor = torch.linalg.vector_norm(wide / (1 + steps * v), dim=-1, keepdim=True)
+        return length
 
     def objective(v: Tensor) -> Tensor:
         moved = (wide.square() * steps * (v / (1 + steps * v)).square()).sum(-1, keepdim=True) / 2

@@ -40,6 +40,7 @@ _L1_MINUS_L2, _EXCLUSIVE, _EXCLUSIVE_OF_INPUT = 10, 11, 12
 _METRIC_KINDS: dict[type[Metric] | type[None], int] = {type(None): 0, Root: 1, Given: 2}
 _MOST_TERMS = 2
 _SERIES = 24
+_LARGEST_P = 0.98  # of `Lp`; for larger p the series converges too slowly
 
 _TERM = np.dtype(
     [
@@ -119,14 +120,19 @@ def _has_form(rule: Rule, weight: Tensor, metric: Metric | None) -> bool:
 def _is_known(term: Term, weight: Tensor, metric: Metric | None) -> bool:
     kind = type(term.penalty)
     if kind in _SCALAR_KINDS:
-        return True
+        return _is_computable(term.penalty)
     if term.groups is None:
         return False  # the vectors of the last dimension
     if isinstance(term.penalty, Group):
-        return kind is Group and type(term.penalty.inner) in _SCALAR_KINDS
+        inner = term.penalty.inner
+        return kind is Group and type(inner) in _SCALAR_KINDS and _is_computable(inner)
     if kind is L1MinusL2:
         return metric is None and weight.is_contiguous()  # it keeps the first of equal weights
     return kind is Exclusive
+
+
+def _is_computable(penalty: Penalty) -> bool:
+    return not (isinstance(penalty, Lp) and penalty.p > _LARGEST_P)
 
 
 def _on_groups(term: Term) -> bool:
