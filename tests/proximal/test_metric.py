@@ -278,7 +278,7 @@ def taken(make, steps=40, decay=0.0):
         (lambda p: torch.optim.Adafactor(p, lr=0.1), 0.0),
         (lambda p: torch.optim.Adafactor(p, lr=0.01, weight_decay=0.1), 0.001),
     ],
-    ids=["sgd", "asgd", "adam", "adamw", "amsgrad", "nadam", "radam", "adamax", "rmsprop", "adagrad", "adafactor", "decay"],
+    ids=["sgd", "asgd", "adam", "adamw", "amsgrad", "nadam", "radam", "adamax", "rms", "adagrad", "factored", "wd"],
 )
 def test_the_step_is_the_one_that_the_optimizer_takes(make, decay, steps):
     """Along a constant gradient, from the first step on. Momentum and Adadelta get there only in the long run."""
