@@ -1,5 +1,5 @@
-// The proximal steps of penalties on groups, tile by tile: sweeps that add up what each group needs, then one that moves
-// the weights. The first sweep may take the step of a scalar penalty on the way.
+// The proximal steps of penalties on groups: sweeps over a tile that accumulate sums per group, then one that moves the
+// weights. The first sweep applies the preceding scalar penalty, if there is one.
 
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace gossamer {
 
-// move(g, i) for each weight i of a piece and its group g, counted from the first group of the piece: in vectors of
-// neighbouring groups where each has one weight here, else group by group.
+// move(g, i) for each weight i of a chunk and its group g, counted from the first group of the chunk. With one tap the
+// vectors run over groups, otherwise over the weights of a group.
 template <typename Move>
 void by_group(int64_t n, int64_t taps, const Move move) {
     if (taps == 1) {
@@ -26,7 +26,7 @@ void by_group(int64_t n, int64_t taps, const Move move) {
     }
 }
 
-// sums[g] += part(g, i) over the weights i of each group g; from one piece of a group to the next in double precision.
+// sums[g] += part(g, i) over the weights i of each group g; chunks are added in double precision.
 template <typename Real, typename Part>
 void add_up(double *sums, int64_t n, int64_t taps, const Part part) {
     if (taps == 1) {
@@ -47,7 +47,7 @@ void add_up(double *sums, int64_t n, int64_t taps, const Part part) {
 template <typename Real>
 double norm_step(Tile<Real> &tile, const Term *single, const Term &term) {
     double sums[largest_tile] = {}, check = 0;
-    tile.for_pieces([&](Real *w, const Real *p, int64_t group, int64_t n) {
+    tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         if (single) check += single_step(w, p, n, *single, tile.k(*single));
         if (tile.taps == 1)
             add_up<double>(sums + group, n, 1, [=](int64_t, int64_t i) { return double(w[i]) * double(w[i]); });
@@ -61,18 +61,18 @@ double norm_step(Tile<Real> &tile, const Term *single, const Term &term) {
         for (int64_t g = 0; g < tile.count; ++g) {
             const double norm = std::sqrt(sums[g]);
             check += sums[g] * 0;
-            // all of a group of zeros (or squares that underflow), unless there is no penalty
+            // a group of zeros (or of squares that underflow) is zero, unless there is no penalty
             ratios[g] = Real(norm > 0 ? shrinkage(norm) / norm : double(k > 0));
         }
     });
-    tile.for_pieces([&](Real *w, const Real *, int64_t group, int64_t n) {
+    tile.for_chunks([&](Real *w, const Real *, int64_t group, int64_t n) {
         const Real *const own = ratios + group;
         by_group(n, tile.taps, [=](int64_t g, int64_t i) { w[i] -= w[i] * own[g]; });
     });
     return check;
 }
 
-// sums[j][g] += sum of w^2 p^j over the weights of each group that do not wait
+// sums[j][g] += sum of w^2 p^j over the members of each group
 template <typename Real>
 void add_moments(double (*sums)[largest_tile], int64_t group, const Real *w, const Real *p, int64_t n, int64_t taps) {
     if (taps == 1) {
@@ -107,7 +107,7 @@ void add_moments(double (*sums)[largest_tile], int64_t group, const Real *w, con
 template <typename Real>
 double norm_step_in_metric(Tile<Real> &tile, const Term *single, const Term &term) {
     double sums[moment_count][largest_tile] = {}, check = 0;
-    tile.for_pieces([&](Real *w, const Real *p, int64_t group, int64_t n) {
+    tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         if (single) check += single_step(w, p, n, *single, tile.k(*single));
         add_moments(sums, group, w, p, n, tile.taps);
     });
@@ -125,7 +125,7 @@ double norm_step_in_metric(Tile<Real> &tile, const Term *single, const Term &ter
         const Moments moments{{sums[0][g], sums[1][g], sums[2][g], sums[3][g]}};
         stiff[g] = Real(stiffness(phi, tile.k(term), moments, tolerance, gather));
     }
-    tile.for_pieces([&](Real *w, const Real *p, int64_t group, int64_t n) {
+    tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         const Real *const own = stiff + group;
         by_group(n, tile.taps, [=](int64_t g, int64_t i) {
             const Real part = p[i] / (own[g] + p[i]);
@@ -135,8 +135,8 @@ double norm_step_in_metric(Tile<Real> &tile, const Term *single, const Term &ter
     return check;
 }
 
-// Soft threshold by k p_i S with S = ||x||_1, the root of  sum_i max(|w_i| - k p_i S, 0) = S.  The left side is convex and
-// piecewise linear, so Newton's method from 0 rises to the root and is there when no further weight drops out.
+// Soft threshold by k p_i S with S = ||x||_1, the root of sum_i max(|w_i| - k p_i S, 0) = S. The left side is convex and
+// piecewise linear: Newton's method from 0 increases to the root and stops when no further weight is thresholded.
 template <typename Real>
 double exclusive_step(Tile<Real> &tile, const Term *single, const Term &term) {
     const double k = tile.k(term);
@@ -145,7 +145,7 @@ double exclusive_step(Tile<Real> &tile, const Term *single, const Term &term) {
     double check = 0;
     for (bool first = true, rising = true; rising; first = false) {
         double magnitudes[largest_tile] = {}, steps[largest_tile] = {};
-        tile.for_pieces([&](Real *w, const Real *p, int64_t group, int64_t n) {
+        tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
             if (first && single) check += single_step(w, p, n, *single, tile.k(*single));
             const Real *const total = totals + group;
             const auto step_of = [=](int64_t i) { return p ? p[i] : Real(1); };
@@ -165,7 +165,7 @@ double exclusive_step(Tile<Real> &tile, const Term *single, const Term &term) {
             totals[g] = most(totals[g], next);
         }
     }
-    tile.for_pieces([&](Real *w, const Real *p, int64_t group, int64_t n) {
+    tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         const Real *const total = totals + group;
         by_group(n, tile.taps, [=](int64_t g, int64_t i) {
             const Real distance = own_k * total[g] * (p ? p[i] : Real(1));
@@ -175,14 +175,14 @@ double exclusive_step(Tile<Real> &tile, const Term *single, const Term &term) {
     return check;
 }
 
-// z (1 + k / ||z||) with z = soft_threshold(w, k); where z = 0, the first weight of the largest magnitude stays alone.
+// z (1 + k / ||z||) with z = soft_threshold(w, k); if z = 0, only the first weight of the largest magnitude remains.
 template <typename Real>
 double l1_minus_l2_step(Tile<Real> &tile, const Term *single, const Term &term) {
     const double k = tile.k(term);
     const Real own_k = Real(k);
     const auto soft = [=](Real w) { return w - std::copysign(least(std::fabs(w), own_k), w); };
     double sums[largest_tile] = {}, check = 0;
-    tile.for_pieces([&](Real *w, const Real *p, int64_t group, int64_t n) {
+    tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         if (single) check += single_step(w, p, n, *single, tile.k(*single));
         add_up<Real>(sums + group, n, tile.taps, [=](int64_t, int64_t i) { return soft(w[i]) * soft(w[i]); });
     });
@@ -199,7 +199,7 @@ double l1_minus_l2_step(Tile<Real> &tile, const Term *single, const Term &term) 
             if (&w != largest) w = 0;
         });
     }
-    tile.for_pieces([&](Real *w, const Real *, int64_t group, int64_t n) {
+    tile.for_chunks([&](Real *w, const Real *, int64_t group, int64_t n) {
         const Real *const factor = factors + group;
         const double *const sum = sums + group;
         by_group(n, tile.taps, [=](int64_t g, int64_t i) {

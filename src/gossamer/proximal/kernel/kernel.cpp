@@ -2,12 +2,12 @@
 //
 // A weight lies in memory as [blocks][rows][groups][taps]. A group of weights is one (block, group) and holds all rows
 // and taps: a matrix whose rows are the groups has rows = 1, one whose columns are the groups has taps = 1. Up to two terms
-// are taken in succession: scalar penalties on each weight, and penalties on groups.
+// are applied in succession: scalar penalties on weights, and penalties on groups.
 //
-// The work is cut into tiles, some neighbouring groups of one block; where a tile fits into the cache, the second sweep
-// finds there what the first one left. No group is split between threads, so the result does not depend on their number.
+// The work is split into tiles of consecutive groups. If a tile fits into the cache, its second sweep does not read from
+// memory. No group is split between threads, so the result does not depend on their number.
 //
-// The formulas are those of gossamer.penalties; tests hold both equal.
+// The formulas are those of gossamer.penalties; tests compare both.
 
 #include <cmath>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace gossamer {
 
-// All terms on `count` groups of a block from `first` on. Returns a number that is not finite where a weight is not.
+// All terms on `count` groups of a block, starting at group `first`. The result is not finite if a weight is not.
 template <typename Real>
 double tile_step(const Weight &weight, const Step &step, int64_t block, int64_t first, int64_t count) {
     Tile<Real> tile(weight, step, block, first, count);
@@ -29,7 +29,7 @@ double tile_step(const Weight &weight, const Step &step, int64_t block, int64_t 
         if (term < end && term->kind != absent && term->grouped)
             check += group_step(tile, single, *term++);
         else
-            tile.for_pieces([&](Real *w, const Real *p, int64_t, int64_t n) {
+            tile.for_chunks([&](Real *w, const Real *p, int64_t, int64_t n) {
                 check += single_step(w, p, n, *single, tile.k(*single));
             });
     }
@@ -38,7 +38,7 @@ double tile_step(const Weight &weight, const Step &step, int64_t block, int64_t 
 
 }  // namespace gossamer
 
-// Returns 1 where all weights are finite, 0 where one may not be: its square may also have overflowed.
+// Returns 1 if all weights are finite, 0 if one may not be; squares of large weights may overflow.
 extern "C" int32_t gossamer_step(const gossamer::Weight *weights, const gossamer::Step *steps, int64_t count,
                                  int32_t threads) {
     using namespace gossamer;

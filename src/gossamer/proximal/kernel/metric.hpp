@@ -1,9 +1,9 @@
-// The diagonal metric of an adaptive optimizer: weight i takes the step  size * inverse_i,  inverse_i = 1 / d_i.
+// The diagonal metric of an adaptive optimizer: weight i takes a step of size * inverse_i, inverse_i = 1 / d_i.
 //
-//     root    d_i = sqrt(v_i * correction) + eps, v the optimizer's second moments; 0 where v_i = 0
-//     given   inverse_i as it stands
+//     root    d_i = sqrt(v_i * correction) + eps, where v are the second moments of the optimizer; inverse_i = 0 if v_i = 0
+//     given   the inverses themselves
 //
-// inverse_i = 0 marks a weight that has had no gradient yet: it waits, and does not count in the norm of its group.
+// inverse_i = 0 marks a weight without a gradient so far. It does not move and is not a member of its group.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace gossamer {
 
-// The inverses of `n` neighbouring weights: in `space`, where they have to be computed, or where they lie already.
+// The inverses of `n` consecutive weights: computed into `space`, or at their own place.
 template <typename Real>
 const Real *inverses(const Weight &weight, const Step &step, int64_t offset, int64_t n, Real *space) {
     const Real *const metric = static_cast<const Real *>(step.metric) + offset;

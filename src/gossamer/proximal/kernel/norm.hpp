@@ -2,16 +2,16 @@
 //
 //     x = argmin_x  phi(||x||) + sum_i (x_i - w_i)^2 / (2 k p_i),    x_i = w_i rho / (rho + p_i)
 //
-// with one number rho for the group, its stiffness: 0 where x = 0, infinite where x = w. With y(rho) = ||w / (rho + p)||
-// the norm of x is r = rho y, and a stationary point solves  y = k phi'(r).
+// with one number rho per group, its stiffness: rho = 0 for x = 0, infinite for x = w. With y(rho) = ||w / (rho + p)|| the
+// norm of x is r = rho y, and stationary points solve y = k phi'(r).
 //
-// As a function of r, the second term above is convex; its curvature is least at r = ||w|| and there 1 / (k s), with the
-// mean s = sum w^2 p / sum w^2. So where phi'' >= -1 / (k s) everywhere, the stationary point is the only one and
-// the minimum, and x = 0 where y(0) <= k phi'(0). Otherwise there may be several, and the best of a grid is refined.
+// As a function of r the second term is convex. Its curvature is smallest at r = ||w||, where it is 1 / (k s) with the mean
+// s = sum w^2 p / sum w^2. If phi'' >= -1 / (k s) everywhere, there is only one stationary point, the minimum, and x = 0 if
+// y(0) <= k phi'(0). Otherwise there may be several, and the best one on a grid is refined.
 //
-// Mostly rho is much larger than the p_i. Then  y^2 = (M0 - 2 M1 / rho + 3 M2 / rho^2 - 4 M3 / rho^3 + ...) / rho^2  with
-// the moments M_j = sum w^2 p^j, which one sweep over the weights gives. The series alternates, so that its last
-// term bounds what is left out. Where the bound is too large, the members of the group are gathered.
+// Usually rho is much larger than the p_i. Then y^2 = (M0 - 2 M1 / rho + 3 M2 / rho^2 - 4 M3 / rho^3 + ...) / rho^2 with
+// the moments M_j = sum w^2 p^j, which one sweep accumulates. The series alternates, so its last term bounds the
+// error. If the bound is too large, the members of the group are gathered and the sums evaluated exactly.
 
 #pragma once
 
@@ -112,7 +112,7 @@ struct Moments {
     bool finite() const { return std::isfinite(of[0] + of[1] + of[2] + of[3]); }
 };
 
-// The weights of one group that are neither zero nor waiting.
+// The weights of one group that are not zero and have a step.
 struct Members {
     std::vector<double> squares, inverses;
 
@@ -143,8 +143,8 @@ struct Members {
     }
 };
 
-// The root of y = k phi'(r) where there is only one: Newton's method on the reciprocals, which are nearly linear in rho
-// (quite so for l1 and equal p), inside of a bracket that is halved where a step leaves it.
+// The root of y = k phi'(r) if there is only one: Newton's method on the reciprocals, which are nearly linear in rho (linear
+// for l1 and equal p), safeguarded by a bracket that is halved if a step leaves it.
 template <typename Group>
 double only_root(const Profile &phi, double k, double norm, double mean, const Group &group, double tolerance) {
     double low = 0, high = norm / (k * phi.slope(norm));
@@ -231,7 +231,7 @@ double stiffness(const Profile &phi, double k, const Moments &moments, double to
     if (phi.kind == l2) return 1 / k;
     if (moments.of[0] == 0) return 0;
     const double norm = moments.norm(), mean = moments.mean();
-    // Not so where float32 has overflowed, either.
+    // false if a moment has overflowed
     const bool expands = k * mean * phi.concavity() < 1 && norm > k * mean * phi.slope(0) && phi.slope(norm) > 0;
     if (expands && moments.finite()) {
         const double rho = only_root(phi, k, norm, mean, moments, tolerance / 4);

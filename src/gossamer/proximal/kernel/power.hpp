@@ -1,8 +1,8 @@
-// m^e in double precision, in a form that compilers turn into vector instructions: m^e = 2^(e log2 m).
+// m^e = 2^(e log2 m) in double precision, in a form that compilers can vectorize.
 //
-// log2: m = 2^n f with f in [sqrt(1/2), sqrt(2)), and log f = 2 artanh z, z = (f - 1) / (f + 1), |z| < 0.1716, by its
-// series. exp2: the nearest integer goes into the exponent, the rest, at most 1/2, into the series of exp. The relative
-// error is some 1e-15 for |e log2 m| < 50 and grows with it.
+// log2: m = 2^n f with f in [sqrt(1/2), sqrt(2)), and log f = 2 artanh z with z = (f - 1) / (f + 1), |z| < 0.1716, by its
+// power series. exp2: the nearest integer becomes the exponent, the rest, at most 1/2, goes into the power series of exp. The
+// relative error is about 1e-15 for |e log2 m| < 50 and grows with it.
 
 #pragma once
 
@@ -23,7 +23,7 @@ inline uint64_t to_bits(double x) {
     return bits;
 }
 
-constexpr double two_52 = 4503599627370496.0;  // from here on doubles are integers
+constexpr double two_52 = 4503599627370496.0;  // doubles from here on are integers
 
 // x > 0 and not subnormal
 inline double log2_of(double x) {

@@ -1,11 +1,11 @@
-// How far a magnitude m moves towards zero in the proximal step of k * penalty: `penalty.at(k)(m)`.
+// The shrinkage of a magnitude m by the proximal step of k * penalty: `penalty.at(k)(m)`.
 //
-// The formulas are those of gossamer.penalties, where they are derived. `at` prepares what depends on k alone: once for a
-// whole weight, in double precision, where all of its weights take the same step, and in each lane of a vector where
-// they do not. Some penalties have a second, quicker formula, `quick(k)(m)`, that holds only under conditions:
+// The formulas are derived in gossamer.penalties. `at` precomputes what depends on k only: once per tensor, in double
+// precision, if all weights take the same step, otherwise in every vector lane. Some penalties have a faster formula
+// `quick(k)(m)` that is valid only under conditions:
 //
-//     whole weight   `is_quick(k)` says whether it holds for every m
-//     lane by lane   the result is not a number where it does not hold; the caller then takes the other formula
+//     one k for all weights   `is_quick(k)` tells whether it is valid for every m
+//     k per weight            the result is NaN where it is not valid, and the caller uses the other formula
 
 #pragma once
 
@@ -88,18 +88,18 @@ inline float small_polynomial(float u) {
 
 // (4/3) c sin^2(asin(h) / 3) with c = a + m, h^2 = u = (27/4) k a (a + 1) / c^3, without trigonometric functions:
 // asin(h) = acos(v) with v = sqrt(1 - u), and sin^2(acos(v) / 3) / (1 - v^2), where 1 - v^2 = u, is smooth in y = 1 - v.
-// All lengths are divided by max(a, 1), or their powers would overflow for large a.
+// All lengths are divided by max(a, 1); otherwise their powers would overflow for large a.
 //
-// quick: up to u = 1/4 a polynomial in u needs no square root. Above the threshold k (a + 1) / a of the convex case,
-// u <= (27/4) q / (1 + q)^3 with q = k (a + 1) / a^2, which is below 1/4 for q <= 0.0414. In the other case,
-// k > a^2 / (2 (a + 1)), at least all of m <= a / 2 goes.
+// quick: for u <= 1/4 a polynomial in u needs no square root. For magnitudes above the threshold k (a + 1) / a of the convex
+// case, u <= (27/4) q / (1 + q)^3 with q = k (a + 1) / a^2, which is below 1/4 for q <= 0.0414. In the other case,
+// k > a^2 / (2 (a + 1)), the threshold is at least a / 2.
 template <typename Real>
 struct TransformedL1 {
     static constexpr bool has_quick = sizeof(Real) == sizeof(float);
     double a, length;
     explicit TransformedL1(const Term &term) : a(term.first), length(term.first > 1 ? term.first : 1) {}
 
-    // u and c u = scaled, for magnitudes above the threshold
+    // constants of c and u
     struct Root {
         Real unit, scale, numerator;
         template <typename K>
@@ -179,7 +179,7 @@ struct Mcp {
     }
 };
 
-// quick: while the objective is convex no logarithm is needed, which no vector instruction gives.
+// quick: the convex case needs no logarithm, for which there is no vector instruction.
 template <typename Real>
 struct Logarithm {
     static constexpr bool has_quick = true;
@@ -236,9 +236,9 @@ struct CappedL1 {
     }
 };
 
-// With x = m t the outer root solves 1 - t = e t^(p-1), e = k p m^(p-2), so that 1 - t is a function of e alone. The root
-// is double at `largest` and the result is zero from `last` on. (1 - t) / e is smooth in y = 1 - sqrt(1 - e / largest):
-// `series` are its Chebyshev coefficients between e = 0 and e = last, from gossamer.proximal.table.
+// With x = m t the outer root solves 1 - t = e t^(p-1), e = k p m^(p-2), so 1 - t is a function of e only. It is a double
+// root at e = largest, and the result is zero from e = last on. (1 - t) / e is smooth in y = 1 - sqrt(1 - e / largest);
+// `series` holds its Chebyshev coefficients on 0 <= e <= last, computed in gossamer.proximal.table.
 template <typename Real>
 struct Lp {
     static constexpr bool has_quick = false;

@@ -1,5 +1,5 @@
-// What Python hands over: one `Weight` for each tensor, made once, and one `Step` for each, written at every call.
-// `gossamer.proximal.table` has the same records.
+// The arguments of the kernel: one `Weight` per tensor, built once, and one `Step` per tensor, written at every call.
+// `gossamer.proximal.table` declares the same records.
 
 #pragma once
 
@@ -20,7 +20,7 @@ enum Kind : int32_t {
     lp,
     l1_minus_l2,
     exclusive,
-    exclusive_of_input,  // the published approximation of `exclusive`
+    exclusive_of_input,  // `Exclusive(exact=False)`
 };
 
 enum MetricKind : int32_t { euclidean, root, given };
@@ -30,23 +30,23 @@ constexpr int series_length = 24;
 struct Term {
     int32_t kind;
     int32_t grouped;               // 0: on each weight; 1: on each group
-    double first, second;          // the penalty's parameters, in the order of its dataclass
-    double coefficient;            // of the term, times the scale of its rule
-    double series[series_length];  // of `lp`, see power.hpp
+    double first, second;          // parameters of the penalty, in the order of its dataclass
+    double coefficient;            // of the term, times the scale of the rule
+    double series[series_length];  // for `lp`, see shrinkage.hpp
 };
 
 struct Weight {
     int64_t blocks, rows, groups, taps;
-    int64_t tile;  // groups in a tile
+    int64_t tile;  // groups per tile
     int32_t is_double, metric_kind;
-    Term terms[2];  // taken in succession; the second may be absent
+    Term terms[2];  // applied in succession; the second may be absent
 };
 
 struct Step {
-    void *data;              // of the weight
-    const void *metric;      // as long as the weight and in its order, see metric.hpp
+    void *data;              // the weight
+    const void *metric;      // same size and order as the weight, see metric.hpp
     double size;             // strength times the step size of the optimizer
-    double correction, eps;  // of the metric `root`
+    double correction, eps;  // for the metric `root`
 };
 
 template <typename Real>

@@ -1,4 +1,4 @@
-// Some neighbouring groups of one block: a weight is [blocks][rows][groups][taps], a tile all rows of `count` groups.
+// A tile: all rows of `count` consecutive groups in one block of a weight [blocks][rows][groups][taps].
 
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace gossamer {
 
-constexpr int64_t piece = 4096;         // weights of a row that are worked on together; they stay in the cache
-constexpr int64_t quick_piece = 512;    // weights that are stepped again where the quick formula does not hold
-constexpr int64_t largest_tile = 1024;  // groups; bounds what a tile keeps of each group, on the stack
+constexpr int64_t chunk = 4096;         // weights of a row that are processed together; they stay in the cache
+constexpr int64_t quick_chunk = 512;    // weights that are repeated if the quick formula is not valid
+constexpr int64_t largest_tile = 1024;  // groups; bounds the arrays per group on the stack
 
-// w <- w - sign(w) distance(i, |w|). Returns a number that is not finite where a weight is not.
+// w <- w - sign(w) distance(i, |w|). The result is not finite if a weight is not.
 template <typename Real, typename Distance>
 Real move(Real *w, int64_t n, const Distance distance) {
     Real check = 0;
@@ -25,13 +25,13 @@ Real move(Real *w, int64_t n, const Distance distance) {
     return check;
 }
 
-// The same with a quick formula, and with the other one where the first leaves something that is not finite.
+// The same with a quick formula; chunks in which it gives NaN are repeated with the other formula.
 template <typename Real, typename Quick, typename Distance>
 double move_quickly(Real *w, int64_t n, const Quick quick, const Distance distance) {
     double check = 0;
-    Real before[quick_piece];
-    for (int64_t first = 0; first < n; first += quick_piece) {
-        const int64_t length = least(quick_piece, n - first);
+    Real before[quick_chunk];
+    for (int64_t first = 0; first < n; first += quick_chunk) {
+        const int64_t length = least(quick_chunk, n - first);
         for (int64_t i = 0; i < length; ++i) before[i] = w[first + i];
         Real own = move(w + first, length, [=](int64_t i, Real m) { return quick(first + i, m); });
         if (!std::isfinite(own)) {
@@ -43,7 +43,7 @@ double move_quickly(Real *w, int64_t n, const Quick quick, const Distance distan
     return check;
 }
 
-// The proximal step of a scalar penalty on each of `n` weights; p = nullptr: the same step for all.
+// The proximal step of a scalar penalty on each of `n` weights. Without a metric p is nullptr.
 template <typename Real>
 double single_step(Real *w, const Real *p, int64_t n, const Term &term, double k) {
     return with_penalty<Real>(term, [=](const auto penalty) -> double {
@@ -70,29 +70,29 @@ class Tile {
 
     Tile(const Weight &weight, const Step &step, int64_t block, int64_t first, int64_t count)
         : count(count), taps(weight.taps), weight(weight), step(step), stride(weight.groups * weight.taps),
-          start(block * weight.rows * stride + first * weight.taps), held(weight.rows == 1 && count * taps <= piece) {}
+          start(block * weight.rows * stride + first * weight.taps), held(weight.rows == 1 && count * taps <= chunk) {}
 
     double k(const Term &term) const { return term.coefficient * step.size; }
     bool has_metric() const { return weight.metric_kind != euclidean; }
 
-    // action(weights, inverses, number of the first group, n), piece by piece. A piece holds whole groups, or a part of
-    // the only one; without a metric `inverses` is nullptr.
+    // action(weights, inverses, index of the first group, n) for each chunk. A chunk has complete groups, or is a part of
+    // the only group. Without a metric `inverses` is nullptr.
     template <typename Action>
-    void for_pieces(Action action) {
+    void for_chunks(Action action) {
         for (int64_t row = 0; row < weight.rows; ++row)
-            for (int64_t first = 0; first < count * taps; first += piece) {
-                const int64_t offset = start + row * stride + first, n = least(piece, count * taps - first);
+            for (int64_t first = 0; first < count * taps; first += chunk) {
+                const int64_t offset = start + row * stride + first, n = least(chunk, count * taps - first);
                 if (has_metric() && !(held && p != nullptr)) p = inverses<Real>(weight, step, offset, n, space);
                 action(static_cast<Real *>(step.data) + offset, p, first / taps, n);
             }
     }
 
-    // action(weight, inverse) for each weight of one group, in the order of memory; the inverse is 1 without a metric.
+    // action(weight, inverse) for each weight of one group, in memory order; the inverse is 1 without a metric.
     template <typename Action>
     void for_members(int64_t group, Action action) {
         for (int64_t row = 0; row < weight.rows; ++row)
-            for (int64_t first = 0; first < taps; first += piece) {
-                const int64_t offset = start + row * stride + group * taps + first, n = least(piece, taps - first);
+            for (int64_t first = 0; first < taps; first += chunk) {
+                const int64_t offset = start + row * stride + group * taps + first, n = least(chunk, taps - first);
                 const Real *const own = has_metric() ? inverses<Real>(weight, step, offset, n, spare) : nullptr;
                 Real *const w = static_cast<Real *>(step.data) + offset;
                 for (int64_t i = 0; i < n; ++i) action(w[i], own ? own[i] : Real(1));
@@ -103,9 +103,9 @@ class Tile {
     const Weight &weight;
     const Step &step;
     const int64_t stride, start;
-    const bool held;  // the one piece of the tile keeps its inverses from one sweep to the next
+    const bool held;  // a tile of one chunk keeps its inverses from one sweep to the next
     const Real *p = nullptr;
-    Real space[piece], spare[piece];
+    Real space[chunk], spare[chunk];
 };
 
 }  // namespace gossamer
