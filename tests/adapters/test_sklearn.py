@@ -201,4 +201,4 @@ def test_bad_parameters(estimator, options, message):
 def test_a_training_that_diverges():
     X, y = make_regression(50, 3, random_state=0)
     with pytest.raises(GossamerError, match=r"diverged. Scale the features, or lower `lr=1e\+30`"):
-        SparseRegressor(lr=1e30).fit(X, y)
+        SparseRegressor(lambda features, outputs: nn.Linear(features, outputs), lr=1e30).fit(X, y)
