@@ -35,7 +35,7 @@ def test_bad_settings_are_refused_at_once(options, message):
 
 
 def test_a_regularizer_is_not_a_function():
-    with pytest.raises(GossamerError, match="from the model to a regularizer.*received a Regularizer"):
+    with pytest.raises(GossamerError, match=r"from the model to a regularizer.*received a Regularizer"):
         SparseTraining(gossamer.l1(net(), 1.0), hold_at=None, compact_every=None, options={})
 
 
