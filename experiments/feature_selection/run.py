@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import nn
 
-import gossamer
 from gossamer.adapters.sklearn import SparseClassifier
 from gossamer_lab.data import load
 
@@ -49,7 +48,7 @@ def images(dataset, seed):
 
 
 def ours(train, labels, test, test_labels, seed):
-    """Selection and training by the estimator; no penalty after the selection, as LassoNet has none on other weights."""
+    """No penalty on other weights after the selection: LassoNet has none either."""
     started = time.process_time()
     estimator = SparseClassifier(perceptron, n_features=FEATURES, strength=0.0, epochs=EPOCHS, random_state=seed).fit(
         train, labels
@@ -58,24 +57,24 @@ def ours(train, labels, test, test_labels, seed):
     return [(OURS, used, estimator.score(test, test_labels), time.process_time() - started)]
 
 
-class Few(Exception):
+class FewFeaturesError(Exception):
     """LassoNet's path has come down to the wanted number of features."""
 
 
 def theirs(train, labels, test, test_labels, seed):
-    """LassoNet with its defaults, at the first point of its path with at most FEATURES features; and its features alone."""
+    """LassoNet with its defaults, where its path first has at most FEATURES features; and these features alone."""
     started = time.process_time()
     model = lassonet.LassoNetClassifier(hidden_dims=(HIDDEN,), random_state=seed, verbose=0)
 
     def stop(model, history):
         if int(history[-1].selected.sum()) <= FEATURES:
-            raise Few
+            raise FewFeaturesError
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.path(train, labels, callback=stop)
-    except Few:
+    except FewFeaturesError:
         pass
     seconds = time.process_time() - started
     selected = model.model.input_mask().numpy()
@@ -93,14 +92,13 @@ def results():
 
 
 def add(dataset, seed, rows):
+    versions = {name: version(name) for name in ("gossamer", "lassonet", "torch")}
+    shared = {"dataset": dataset, "seed": seed, "images": IMAGES, "hidden": HIDDEN, "versions": versions}
     with FILE.open("a") as file:
         for method, features, accuracy, seconds in rows:
-            row = {
-                "dataset": dataset, "seed": seed, "method": method, "features": features,
-                "accuracy": round(accuracy, 4), "cpu_seconds": round(seconds, 1), "images": IMAGES, "hidden": HIDDEN,
-                "versions": {"gossamer": gossamer.__version__, "lassonet": version("lassonet"), "torch": torch.__version__},
-            }  # fmt: skip
-            file.write(json.dumps(row) + "\n")
+            found = {"method": method, "features": features, "accuracy": accuracy, "cpu_seconds": round(seconds, 1)}
+            print(dataset, seed, found, flush=True)
+            file.write(json.dumps(shared | found) + "\n")
 
 
 def show():
@@ -115,10 +113,8 @@ def show():
             spread = f" ± {stdev(accuracies):.4f}" if len(rows) > 1 else ""
             features = " / ".join(sorted({str(row["features"]) for row in rows}))
             published = f"{PUBLISHED[dataset]:.3f}" if method == THEIRS else ""
-            seconds = mean(row["cpu_seconds"] for row in rows)
-            print(
-                f"| {dataset} | {method} | {features} | {mean(accuracies):.4f}{spread} | {seconds:.0f} | {published} |"
-            )
+            figures = f"{mean(accuracies):.4f}{spread} | {mean(row['cpu_seconds'] for row in rows):.0f}"
+            print(f"| {dataset} | {method} | {features} | {figures} | {published} |")
 
 
 def main():
@@ -129,9 +125,6 @@ def main():
             for method, run in ((OURS, ours), (THEIRS, theirs)):
                 if method not in done:
                     add(dataset, seed, run(*images(dataset, seed), seed))
-                    print(
-                        *(f"{row['dataset']} {row['method']} {row['accuracy']}" for row in results()[-1:]), flush=True
-                    )
     show()
 
 
