@@ -33,8 +33,9 @@ def test_learns_with_few_weights_and_holds_the_zeros(finished: RunDirectory) -> 
 
 
 def test_files_of_a_whole_run(finished: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
-    names = {"config.json", "metrics.jsonl", "checkpoint.pt", "weights.safetensors", "small.safetensors", "result.json"}
-    assert {file.name for file in finished.path.iterdir()} == names
+    names = {"config.json", "metrics.jsonl", "weights.safetensors", "small.safetensors", "result.json"}
+    checkpoints = {"checkpoint.pt", "checkpoint.previous.pt"}
+    assert {file.name for file in finished.path.iterdir()} == names | checkpoints
     result, last = finished.read_result(), finished.read_metrics()[-1]
     assert (result.epochs, result.accuracy) == (10, last.test_accuracy)
     assert 0 < result.params_kept <= last.params_kept  # what only dead units hold is gone in the end
