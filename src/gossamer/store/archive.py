@@ -92,7 +92,7 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
     try:
         content = _read(path)
         try:
-            stored = dict(safetensors.deserialize(content))
+            stored = dict(safetensors.deserialize(content))  # type: ignore[no-untyped-call]
         except _UNREADABLE as error:
             raise _damaged("the header", error) from error
         manifest = _manifest(content)

@@ -121,7 +121,7 @@ def _unpack(packed: Tensor, model: nn.Module) -> None:
 
 
 def _check_archive(path: Path) -> None:
-    """Verify the checksums of the archive, which `torch.load` does not, and that it unpacks to no more than its size."""
+    """Verify the checksums of the archive, which `torch.load` does not, and that it unpacks to no more than it is."""
     with zipfile.ZipFile(path) as archive:
         if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
             raise GossamerError("it would unpack to more than its own size")

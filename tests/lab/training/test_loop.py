@@ -14,7 +14,7 @@ from gossamer.errors import GossamerError
 from gossamer.regularizers import l1
 from gossamer.store import load
 from gossamer_lab.data import Dataset
-from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, accuracy, loop, open_run, train
+from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, accuracy, clear, loop, open_run, train
 
 StartTraining = Callable[..., Iterator[EpochMetrics]]
 
@@ -187,3 +187,23 @@ def test_dead_units_leave_during_training_and_a_resumed_run_is_the_same_bit_by_b
     list(islice(start(tmp_path / "stopped", config), 5))
     list(start(tmp_path / "stopped", config, resume=True))
     assert RunDirectory(tmp_path / "stopped").weights.read_bytes() == whole.weights.read_bytes()
+
+
+def test_a_run_that_was_replaced_before_it_started_does_not_write(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path
+) -> None:
+    training = start(tmp_path)  # its directory is open, and not locked yet
+    clear(tmp_path)
+    open_run(tmp_path, replace(config, seed=1))
+    with pytest.raises(GossamerError, match="now holds another run"):
+        next(training)
+    assert not RunDirectory(tmp_path).metrics.exists()
+
+
+def test_half_written_files_of_a_killed_run_are_removed(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path
+) -> None:
+    training = start(tmp_path)
+    (tmp_path / ".checkpoint.pt.abc.partial").mkdir()
+    next(training)
+    assert not list(tmp_path.glob(".*.partial"))
