@@ -1,0 +1,132 @@
+"""Fifty pixels of MNIST and Fashion-MNIST: `SparseClassifier(n_features=50)` beside LassoNet, in the same run.
+
+    pip install lassonet==0.0.21
+    OMP_NUM_THREADS=1 GOSSAMER_DATA=... python experiments/feature_selection/run.py [SEED ...]
+
+Each seed draws 10,000 of the training images; all test images are used. What results.jsonl has already is not made
+again, so the run can be stopped at any moment. README.md has the claim and the table that this prints.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from statistics import mean, stdev
+
+import lassonet
+import numpy as np
+import torch
+from torch import nn
+
+from gossamer.adapters.sklearn import SparseClassifier
+from gossamer_lab.data import load
+
+FILE = Path(__file__).with_name("results.jsonl")
+DATASETS = ("mnist", "fashion-mnist")
+FEATURES, IMAGES, HIDDEN, EPOCHS = 50, 10_000, 100, 50
+OURS, THEIRS, REFITTED = "gossamer", "LassoNet", "LassoNet's features, our training"
+PUBLISHED = {"mnist": 0.873, "fashion-mnist": 0.800}
+
+
+def perceptron(features, outputs):
+    return nn.Sequential(nn.Linear(features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, outputs))
+
+
+def images(dataset, seed):
+    data = load(dataset)
+    chosen = torch.randperm(len(data.train_labels), generator=torch.Generator().manual_seed(seed))[:IMAGES]
+    return (
+        data.train_images[chosen].flatten(1).numpy(),
+        data.train_labels[chosen].numpy(),
+        data.test_images.flatten(1).numpy(),
+        data.test_labels.numpy(),
+    )
+
+
+def ours(train, labels, test, test_labels, seed):
+    """No penalty on other weights after the selection: LassoNet has none either."""
+    started = time.process_time()
+    estimator = SparseClassifier(perceptron, n_features=FEATURES, strength=0.0, epochs=EPOCHS, random_state=seed).fit(
+        train, labels
+    )
+    used = int((estimator.feature_importances_ > 0).sum())
+    return [(OURS, used, estimator.score(test, test_labels), time.process_time() - started)]
+
+
+class FewFeaturesError(Exception):
+    """LassoNet's path has come down to the wanted number of features."""
+
+
+def theirs(train, labels, test, test_labels, seed):
+    """LassoNet with its defaults, where its path first has at most FEATURES features; and these features alone."""
+    started = time.process_time()
+    model = lassonet.LassoNetClassifier(hidden_dims=(HIDDEN,), random_state=seed, verbose=0)
+
+    def stop(model, history):
+        if int(history[-1].selected.sum()) <= FEATURES:
+            raise FewFeaturesError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.path(train, labels, callback=stop)
+    except FewFeaturesError:
+        pass
+    seconds = time.process_time() - started
+    selected = model.model.input_mask().numpy()
+    accuracy = float(np.mean(model.predict(test) == test_labels))
+    refitted = SparseClassifier(perceptron, strength=0.0, epochs=EPOCHS, random_state=seed)
+    refitted.fit(train[:, selected], labels)
+    return [
+        (THEIRS, int(selected.sum()), accuracy, seconds),
+        (REFITTED, int(selected.sum()), refitted.score(test[:, selected], test_labels), seconds),
+    ]
+
+
+def results():
+    return [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
+
+
+def add(dataset, seed, rows):
+    versions = {name: version(name) for name in ("gossamer", "lassonet", "torch")}
+    shared = {"dataset": dataset, "seed": seed, "images": IMAGES, "hidden": HIDDEN, "versions": versions}
+    with FILE.open("a") as file:
+        for method, features, accuracy, seconds in rows:
+            found = {"method": method, "features": features, "accuracy": accuracy, "cpu_seconds": round(seconds, 1)}
+            print(dataset, seed, found, flush=True)
+            file.write(json.dumps(shared | found) + "\n")
+
+
+def show():
+    print("| | method | features | test accuracy | CPU seconds | published |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for dataset in DATASETS:
+        for method in (OURS, THEIRS, REFITTED):
+            rows = [row for row in results() if (row["dataset"], row["method"]) == (dataset, method)]
+            if not rows:
+                continue
+            accuracies = [row["accuracy"] for row in rows]
+            spread = f" ± {stdev(accuracies):.4f}" if len(rows) > 1 else ""
+            features = " / ".join(sorted({str(row["features"]) for row in rows}))
+            published = f"{PUBLISHED[dataset]:.3f}" if method == THEIRS else ""
+            figures = f"{mean(accuracies):.4f}{spread} | {mean(row['cpu_seconds'] for row in rows):.0f}"
+            print(f"| {dataset} | {method} | {features} | {figures} | {published} |")
+
+
+def main():
+    seeds = [int(word) for word in sys.argv[1:]] or [0, 1, 2]
+    for seed in seeds:
+        for dataset in DATASETS:
+            done = {row["method"] for row in results() if (row["dataset"], row["seed"]) == (dataset, seed)}
+            for method, run in ((OURS, ours), (THEIRS, theirs)):
+                if method not in done:
+                    add(dataset, seed, run(*images(dataset, seed), seed))
+    show()
+
+
+if __name__ == "__main__":
+    main()

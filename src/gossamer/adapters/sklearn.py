@@ -1,0 +1,264 @@
+"""scikit-learn: a classifier and a regressor that train a sparse network, and select features if asked to.
+
+estimator = SparseClassifier(strength=1e-3).fit(X, y)
+estimator.score(X_test, y_test), estimator.sparsity_
+
+estimator = SparseClassifier(n_features=50).fit(X, y)
+estimator.selected_features_                          # the network reads these 50 features and no other
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gossamer.adapters.feature_selection import first_layer, importances, keep_features_, select_features
+from gossamer.adapters.fitting import Problem, train
+from gossamer.adapters.requirements import missing
+from gossamer.errors import GossamerError
+from gossamer.measurement import measure
+from gossamer.regularizers import Regularizer, integrated_tl1
+from gossamer.shrinking import shrink
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+    from sklearn.utils import check_random_state  # type: ignore[import-untyped]
+    from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
+    from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+except ImportError as error:
+    raise missing("scikit-learn", "sklearn") from error
+
+__all__ = ["SparseClassifier", "SparseRegressor"]
+
+Network = nn.Module | Callable[[int, int], nn.Module]
+Array = NDArray[Any]
+
+_HIDDEN = 100  # units of the default network
+
+
+class _SparseEstimator(BaseEstimator):
+    """What the two estimators share; their docstrings describe the parameters."""
+
+    def __init__(
+        self,
+        network: Network | None = None,
+        *,
+        regularizer: Callable[..., Regularizer] | None = None,
+        strength: float = 1e-3,
+        n_features: int | None = None,
+        epochs: int = 100,
+        lr: float = 0.05,
+        batch_size: int = 128,
+        hold_at: float = 0.75,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.network = network
+        self.regularizer = regularizer
+        self.strength = strength
+        self.n_features = n_features
+        self.epochs = epochs
+        self.lr = lr
+        self.batch_size = batch_size
+        self.hold_at = hold_at
+        self.random_state = random_state
+
+    @abstractmethod
+    def _targets(self, y: Array) -> tuple[Tensor, int]:
+        """The targets as a tensor, and how many outputs the network needs; called once for each `fit`."""
+
+    @abstractmethod
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of a batch."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train the network, after the selection of features if `n_features` is given."""
+        self._require_sensible()
+        X, y = self._validated(X, y)
+        if self.n_features is not None and self.n_features > X.shape[1]:
+            raise GossamerError(f"`n_features={self.n_features}` is more than the {X.shape[1]} features of the data.")
+        targets, outputs = self._targets(y)
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = self._made(X.shape[1], outputs)
+            inputs = _tensor(X, network)
+            self._train(network, Problem(inputs, targets, self._loss, self.lr, self.batch_size))
+        self.network_ = network
+        self.n_iter_ = self.epochs
+        self._example = inputs[:1].clone()
+        self.sparsity_ = 1 - measure(network, self._example).params_kept
+        return self
+
+    def shrink(self) -> nn.Module:
+        """The fitted network without the units that do nothing: the same outputs from a smaller module."""
+        check_is_fitted(self)
+        return shrink(self.network_, self._example)
+
+    @property
+    def feature_importances_(self) -> Array:
+        """For each feature the norm of the weights that read it; 0.0 for a feature that is not used."""
+        check_is_fitted(self)
+        return importances(first_layer(self.network_, self.n_features_in_, self._example)).numpy()
+
+    @property
+    def selected_features_(self) -> Array:
+        """The indices of the selected features, in ascending order; without `n_features`, of all that are used."""
+        check_is_fitted(self)
+        return np.flatnonzero(self.feature_importances_) if self._selected is None else self._selected
+
+    def _train(self, network: nn.Module, problem: Problem) -> None:
+        regularizer = (self.regularizer or integrated_tl1)(network, self.strength)
+        self._selected: Array | None = None
+        if self.n_features is None:
+            train(problem, network, regularizer, epochs=self.epochs, hold_at=self.hold_at)
+            return
+        selected = select_features(copy.deepcopy(network), problem, self.n_features)
+        kept = keep_features_(first_layer(network, self.n_features_in_, problem.inputs[:2]), selected)
+        train(problem, network, regularizer, epochs=self.epochs, hold_at=self.hold_at)
+        kept.remove()
+        self._selected = np.flatnonzero(selected.numpy())
+
+    def _made(self, features: int, outputs: int) -> nn.Module:
+        if self.network is None:
+            # In float64 the outputs of a sample do not depend on the samples beside it, to the accuracy that users of
+            # scikit-learn expect.
+            return nn.Sequential(nn.Linear(features, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, outputs)).double()
+        made = copy.deepcopy(self.network) if isinstance(self.network, nn.Module) else self.network(features, outputs)
+        if not isinstance(made, nn.Module):
+            raise GossamerError(
+                "`network` must be a torch.nn.Module, or a function from the numbers of features and outputs to one; "
+                f"received {self.network!r}, which gave a {type(made).__name__}."
+            )
+        return made
+
+    def _validated(self, X: Any, y: Any) -> tuple[Array, Array]:
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        return X, y
+
+    def _require_sensible(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("n_features", 1)):
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) and value >= least) and not (name == "n_features" and value is None):
+                raise GossamerError(f"`{name}` must be a whole number, {least} or more; received {value!r}.")
+        if not (isinstance(self.lr, Real) and 0 < self.lr < math.inf):
+            raise GossamerError(f"`lr` must be a positive number; received {self.lr!r}.")
+        if not (isinstance(self.hold_at, Real) and 0 <= self.hold_at <= 1):
+            raise GossamerError(f"`hold_at` is a fraction of the training, from 0 to 1; received {self.hold_at!r}.")
+
+    @torch.no_grad()
+    def _outputs(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        outputs: Tensor = self.network_(_tensor(X, self.network_))
+        return outputs.double()
+
+
+def _tensor(X: Array, network: nn.Module) -> Tensor:
+    """The samples in the type in which the network computes."""
+    dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
+    return torch.tensor(X, dtype=dtype)
+
+
+class SparseClassifier(ClassifierMixin, _SparseEstimator):
+    """A classifier: a network that is trained with a sparsity penalty on the mean cross-entropy.
+
+    Scale the features before (`make_pipeline(StandardScaler(), SparseClassifier())`).
+
+    Args:
+        network: A module, of which a copy is trained, or a function from the numbers of features and outputs to a
+            module; by default a perceptron with one hidden layer of 100 units.
+        regularizer: From a module and the strength to a regularizer, such as `gossamer.l1`; by default
+            `gossamer.integrated_tl1`.
+        strength: The strength of the penalty.
+        n_features: How many features to select. The network then reads exactly so many, by its first layer; by
+            default all.
+        epochs: Passes over the data. The selection of features takes some more.
+        lr: The learning rate of stochastic gradients with momentum; it falls to zero.
+        batch_size: Samples in a batch.
+        hold_at: The fraction of the epochs after which the penalty ends and the zeros stay.
+        random_state: Determines the initial weights and the order of the samples.
+
+    Attributes:
+        classes_: The classes.
+        network_: The trained network.
+        sparsity_: The fraction of its weights that are exactly zero.
+        selected_features_: The indices of the selected features, exactly `n_features` of them; without it, of the
+            features that the network uses.
+        feature_importances_: For each feature the norm of the weights that read it.
+        n_features_in_: The number of features of the data.
+        n_iter_: Epochs that were run.
+    """
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each sample."""
+        found = self._outputs(X).argmax(1).numpy()
+        return self.classes_[found]
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class for each sample."""
+        return self._outputs(X).softmax(1).numpy()
+
+    def _targets(self, y: Array) -> tuple[Tensor, int]:
+        check_classification_targets(y)
+        self.classes_, indices = np.unique(y, return_inverse=True)
+        return torch.from_numpy(indices), len(self.classes_)
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets)
+
+
+class SparseRegressor(RegressorMixin, _SparseEstimator):
+    """A regressor: a network that is trained with a sparsity penalty on half the mean squared error.
+
+    The network sees the target standardized, so that the strength does not depend on its unit. Scale the features
+    before (`make_pipeline(StandardScaler(), SparseRegressor())`).
+
+    Args:
+        network: A module, of which a copy is trained, or a function from the numbers of features and outputs to a
+            module; by default a perceptron with one hidden layer of 100 units.
+        regularizer: From a module and the strength to a regularizer, such as `gossamer.l1`; by default
+            `gossamer.integrated_tl1`.
+        strength: The strength of the penalty.
+        n_features: How many features to select. The network then reads exactly so many, by its first layer; by
+            default all.
+        epochs: Passes over the data. The selection of features takes some more.
+        lr: The learning rate of stochastic gradients with momentum; it falls to zero.
+        batch_size: Samples in a batch.
+        hold_at: The fraction of the epochs after which the penalty ends and the zeros stay.
+        random_state: Determines the initial weights and the order of the samples.
+
+    Attributes:
+        network_: The trained network; its output is the standardized target.
+        sparsity_: The fraction of its weights that are exactly zero.
+        selected_features_: The indices of the selected features, exactly `n_features` of them; without it, of the
+            features that the network uses.
+        feature_importances_: For each feature the norm of the weights that read it.
+        n_features_in_: The number of features of the data.
+        n_iter_: Epochs that were run.
+    """
+
+    def predict(self, X: Any) -> Array:
+        """The predicted target of each sample."""
+        found = self._outputs(X).squeeze(1).numpy()
+        return found * self._scale + self._mean
+
+    def _targets(self, y: Array) -> tuple[Tensor, int]:
+        y = y.astype(np.float64)
+        self._mean, self._scale = float(y.mean()), float(y.std()) or 1.0
+        return torch.from_numpy((y - self._mean) / self._scale).unsqueeze(1), 1
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.mse_loss(outputs, targets.to(outputs.dtype)) / 2
+
+    def _validated(self, X: Any, y: Any) -> tuple[Array, Array]:
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True)
+        return X, y
