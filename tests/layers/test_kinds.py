@@ -171,12 +171,32 @@ def test_a_class_can_be_named_before_it_is_imported():
         (LayerKind((Transposed,), axes={"matrix": ("rows", "in", "out")}), "'rows'"),
         (LayerKind((Transposed,), axes={"matrix": ("in", "in", "out")}), "'in', 'in'"),
         (LayerKind((Transposed,), axes={"matrix": ("block", "in", "out")}), "as `parts`"),
+        (LayerKind((Transposed,), axes={"matrix": ("in", "gate", "out")}), "first dimension.*'in', 'gate', 'out'"),
+        (LayerKind((Transposed,), axes={"matrix": ("tap", "in", "out")}), "last dimensions.*'tap', 'in', 'out'"),
     ],
 )
 def test_an_incomplete_kind(kind, message):
     with pytest.raises(GossamerError, match=message):
         register_kind(kind)
     assert layouts(Transposed(6, 4)) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            LayerKind((Transposed,), axes={"weight": ("in", "out")}),
+            "Transposed names 'weight', which the layer does not",
+        ),
+        (LayerKind((Transposed,), axes={"matrix": ("in", "out", "tap")}), r"`matrix`.*\(6, 4\).*in, out, tap"),
+        (LayerKind((Transposed,), axes={"matrix": ("gate", "out", "in")}, gates=4), r"\(6, 4\).*gate, out, in"),
+    ],
+)
+def test_a_kind_that_does_not_fit_the_layer(kind, message):
+    handle = register_kind(kind)
+    with pytest.raises(GossamerError, match=message):
+        gossamer.l1(nn.Sequential(Transposed(6, 4)), 1.0)
+    handle.remove()
 
 
 def test_a_layer_whose_output_cannot_be_counted():

@@ -11,17 +11,13 @@ row of a class of your own:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from types import SimpleNamespace
-from typing import Literal, TypeAlias, get_args
 
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from gossamer.errors import GossamerError
 from gossamer.layers.attention import CompactMultiheadAttention
+from gossamer.layers.kind import LayerKind, Shape, Shapes, no_tensors, require_complete
 from gossamer.layers.layout import Axis, Layout
 
 __all__ = [
@@ -37,91 +33,10 @@ __all__ = [
     "PRELU",
     "RNN",
     "TAKES_BIAS",
-    "LayerKind",
-    "Shape",
     "kind_of",
     "layouts",
     "register_kind",
 ]
-
-Shape: TypeAlias = tuple[int, ...]
-Shapes: TypeAlias = Callable[[SimpleNamespace], Mapping[str, Shape]]
-
-
-def _no_tensors(a: SimpleNamespace) -> dict[str, Shape]:
-    del a
-    return {}
-
-
-@dataclass(frozen=True)
-class LayerKind:
-    """One kind of layer.
-
-    Attributes:
-        layers: The classes of this kind; their subclasses count too. A class of a package that is not imported here
-            is given by its full name, `"package.module.Class"`.
-        shapes: From the attributes to the shape of every tensor that the layer may have; checked for layers of torch.
-        axes: The axes of each weight in the order in which it is stored, by its name or a pattern of names. Empty for
-            layers without weights in our sense: biases, normalisation scales and slopes are not regularized.
-        inputs: The attribute that holds the number of input units.
-        outputs: The attribute that holds the number of output units.
-        parts: The attribute that holds the number of blocks, groups or heads.
-        gates: Gates of a recurrent layer, which share their hidden unit; they are stacked in the first dimension.
-        candidate: Which of the gates computes the new value of the hidden unit: where it is zero, a unit that starts at
-            zero stays zero.
-        other_sizes: Further attributes that change with the size of the layer.
-        divisible: Pairs (size, parts) of attributes: the size is split into so many equal parts.
-        uses: A call uses each weight once for each position of the layer's `"output"` or `"input"`: its elements over
-            its units. None where the layer multiplies nothing (an embedding) or uses its weights at different rates
-            (attention).
-        takes_bias: Whether a layer that was built without a bias can be given one.
-    """
-
-    layers: tuple[type[nn.Module] | str, ...]
-    shapes: Shapes = _no_tensors
-    axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
-    inputs: str | None = None
-    outputs: str | None = None
-    parts: str | None = None
-    gates: int = 1
-    candidate: int = 0
-    other_sizes: tuple[str, ...] = ()
-    divisible: tuple[tuple[str, str], ...] = ()
-    uses: Literal["input", "output"] | None = "output"
-    takes_bias: bool = False
-
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """The attributes that change when the layer gets smaller."""
-        named = (self.inputs, self.outputs, self.parts)
-        return (*(name for name in named if name is not None), *self.other_sizes)
-
-    def includes(self, module: nn.Module) -> bool:
-        """Whether the class of the module, or a base class of it, is of this kind."""
-        return any(
-            name in (f"{base.__module__}.{base.__qualname__}" for base in type(module).__mro__)
-            if isinstance(name, str)
-            else isinstance(module, name)
-            for name in self.layers
-        )
-
-    def weights(self, module: nn.Module) -> Iterator[tuple[str, Tensor, tuple[Axis, ...]]]:
-        """The weights that a layer of this kind has: name, tensor, axes."""
-        for pattern, axes in self.axes.items():
-            names = [name for name in module._parameters if fnmatch(name, pattern)] if "*" in pattern else [pattern]
-            for name in names:
-                path, _, attribute = name.rpartition(".")
-                weight = getattr(module.get_submodule(path), attribute)
-                if weight is not None:
-                    yield name, weight, axes
-
-    def layout(self, module: nn.Module, weight: Tensor, axes: tuple[Axis, ...]) -> Layout:
-        """The axes of a weight with their sizes."""
-        if axes[0] == "block":
-            assert self.parts is not None
-            return Layout.split(axes, tuple(weight.shape), getattr(module, self.parts))
-        return Layout.split(axes, tuple(weight.shape), self.gates)
-
 
 # Rows of users, by the order of their registration.
 _registered: OrderedDict[int, LayerKind] = OrderedDict()
@@ -136,23 +51,10 @@ def register_kind(kind: LayerKind) -> RemovableHandle:
     Returns:
         A handle: `remove()` takes the row out again.
     """
-    _require_complete(kind)
+    require_complete(kind)
     handle = RemovableHandle(_registered)
     _registered[handle.id] = kind
     return handle
-
-
-def _require_complete(kind: LayerKind) -> None:
-    if not (kind.layers and kind.axes):
-        raise GossamerError(f"A layer kind needs `layers` and the `axes` of their weights; received {kind!r}.")
-    for name, axes in kind.axes.items():
-        if not {"in", "out"} <= set(axes) <= set(get_args(Axis)) or len(set(axes)) < len(axes):
-            raise GossamerError(
-                f"`axes[{name!r}]` must order 'in' and 'out', and the others of {', '.join(get_args(Axis))} that the "
-                f"weight has; received {axes!r}."
-            )
-        if "block" in axes and kind.parts is None:
-            raise GossamerError(f"`axes[{name!r}]` has blocks: name the attribute that holds their number as `parts`.")
 
 
 def layouts(module: nn.Module) -> dict[str, Layout]:
@@ -163,7 +65,7 @@ def layouts(module: nn.Module) -> dict[str, Layout]:
     kind = kind_of(module)
     if kind is None:
         return {}
-    return {name: kind.layout(module, weight, axes) for name, weight, axes in kind.weights(module)}
+    return {name: kind.layout(module, name, weight, axes) for name, weight, axes in kind.weights(module)}
 
 
 def kind_of(module: nn.Module) -> LayerKind | None:
@@ -330,8 +232,8 @@ GROUP_NORM = LayerKind(
 LAYER_NORM = LayerKind((nn.LayerNorm, nn.RMSNorm), _layer_norm, other_sizes=("normalized_shape",))
 PRELU = LayerKind((nn.PReLU,), _prelu, outputs="num_parameters")
 BILINEAR = LayerKind((nn.Bilinear,), _bilinear, outputs="out_features", other_sizes=("in1_features", "in2_features"))
-TRANSFORMER = LayerKind((nn.Transformer,), _no_tensors, other_sizes=("d_model", "nhead"))
-UNFLATTEN = LayerKind((nn.Unflatten,), _no_tensors, other_sizes=("unflattened_size",))
+TRANSFORMER = LayerKind((nn.Transformer,), no_tensors, other_sizes=("d_model", "nhead"))
+UNFLATTEN = LayerKind((nn.Unflatten,), no_tensors, other_sizes=("unflattened_size",))
 
 # The compact attention before its base class.
 KINDS = (
@@ -341,4 +243,6 @@ KINDS = (
 )  # fmt: skip
 
 # Layers that can be given a bias if they were built without one.
-TAKES_BIAS: tuple[type[nn.Module], ...] = tuple(layer for kind in KINDS if kind.takes_bias for layer in kind.layers)
+TAKES_BIAS: tuple[type[nn.Module], ...] = tuple(
+    layer for kind in KINDS if kind.takes_bias for layer in kind.layers if not isinstance(layer, str)
+)
