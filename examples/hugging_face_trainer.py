@@ -26,7 +26,7 @@ def main(epochs):
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         vocab_size=NUMBERS, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0,
-        use_cache=False, loss_type="ForCausalLM",
+        loss_type="ForCausalLM",
     )  # fmt: skip
     model = transformers.GPT2LMHeadModel(config)
     data = counting()

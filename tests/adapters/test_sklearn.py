@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_diabetes, load_digits, make_classification, make_regression
+from sklearn.datasets import load_diabetes, load_digits, make_regression
 from sklearn.feature_selection import SelectFromModel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -27,17 +27,19 @@ def test_the_checks_of_scikit_learn(estimator):
 
 def digits():
     images, labels = load_digits(return_X_y=True)
-    return images[:1200] / 16, labels[:1200], images[1200:] / 16, labels[1200:]
+    order = np.random.default_rng(0).permutation(len(labels))
+    images, labels = images[order] / 16, labels[order]
+    return images[:1200], labels[:1200], images[1200:], labels[1200:]
 
 
 def test_a_sparse_classifier():
     images, labels, test_images, test_labels = digits()
-    estimator = SparseClassifier(strength=1e-3, epochs=30, random_state=0).fit(images, labels)
+    estimator = SparseClassifier(strength=2e-3, random_state=0).fit(images, labels)
     weights = [parameter for parameter in estimator.network_.parameters() if parameter.dim() > 1]
     zeros = sum(int((weight == 0).sum()) for weight in weights) / sum(weight.numel() for weight in weights)
     assert estimator.sparsity_ == pytest.approx(zeros)
-    assert 0.4 < estimator.sparsity_ < 1
-    assert estimator.score(test_images, test_labels) > 0.9
+    assert 0.6 < estimator.sparsity_ < 0.95
+    assert estimator.score(test_images, test_labels) > 0.95
     probabilities = estimator.predict_proba(test_images)
     assert np.array_equal(estimator.classes_[probabilities.argmax(1)], estimator.predict(test_images))
 
@@ -107,37 +109,38 @@ def test_any_module_is_a_network(network):
         estimator.feature_importances_  # noqa: B018
 
 
-def informative(make, **options):
-    X, y = make(n_samples=400, n_features=30, n_informative=5, shuffle=False, random_state=0, **options)
-    order = np.random.default_rng(0).permutation(30)
-    X = StandardScaler().fit_transform(X)[:, order]
-    return X.astype(np.float32), y, set(np.flatnonzero(order < 5))
+WANTED = [3, 11, 12, 20, 29]
 
 
-@pytest.mark.parametrize(
-    ("estimator", "make", "options"),
-    [
-        (SparseClassifier, make_classification, {"n_redundant": 0, "n_clusters_per_class": 1, "class_sep": 2.0}),
-        (SparseRegressor, make_regression, {}),
-    ],
-)
-def test_the_selected_features_are_those_that_matter(estimator, make, options):
-    X, y, wanted = informative(make, **options)
+def informative():
+    """Thirty features, five of which make the sign of a curved function; the others are noise."""
+    X = np.random.default_rng(0).normal(size=(400, 30)).astype(np.float32)
+    read = X[:, WANTED]
+    return X, read @ [1.0, -1.0, 1.0, -1.0, 1.0] + np.abs(read[:, 0])
+
+
+@pytest.mark.parametrize("estimator", [SparseClassifier, SparseRegressor])
+def test_the_selected_features_are_those_that_matter(estimator):
+    X, y = informative()
+    y = y > 0.5 if estimator is SparseClassifier else y
     fitted = estimator(n_features=5, epochs=20, random_state=0).fit(X, y)
-    assert set(fitted.selected_features_) == wanted
-    assert set(np.flatnonzero(fitted.feature_importances_)) <= wanted
+    assert list(fitted.selected_features_) == WANTED
+    assert set(np.flatnonzero(fitted.feature_importances_)) <= set(WANTED)
     assert fitted.score(X, y) > 0.9
-    # No other feature is read, bit by bit.
-    others = [feature for feature in range(30) if feature not in wanted]
-    noise = X.copy()
-    noise[:, others] = np.random.default_rng(1).normal(size=(len(X), 25))
-    assert np.array_equal(fitted.predict(noise), fitted.predict(X))
+    # No other feature is read; the order of the sums may differ with the place of the data in memory.
+    noise = np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
+    noise[:, WANTED] = X[:, WANTED]
+    predict = "predict_proba" if estimator is SparseClassifier else "predict"
+    np.testing.assert_allclose(getattr(fitted, predict)(noise), getattr(fitted, predict)(X), rtol=1e-9)
+
+    selector = SelectFromModel(fitted, prefit=True, threshold=1e-10)
+    assert set(np.flatnonzero(selector.get_support())) <= set(WANTED)
 
 
 @pytest.mark.parametrize("count", [1, 7, 30])
 def test_a_selection_has_exactly_the_wanted_size(count):
-    X, y, _ = informative(make_classification)
-    fitted = SparseClassifier(n_features=count, strength=0.0, epochs=2, random_state=0).fit(X, y)
+    X, y = informative()
+    fitted = SparseRegressor(n_features=count, strength=0.0, epochs=2, random_state=0).fit(X, y)
     assert len(fitted.selected_features_) == count
     assert (fitted.feature_importances_ > 0).sum() == count
 
@@ -150,8 +153,8 @@ class Normalized(nn.Sequential):
 
 
 def test_a_norm_in_front_of_the_first_layer():
-    X, y, _ = informative(make_classification)
-    fitted = SparseClassifier(Normalized, n_features=5, epochs=5, random_state=0).fit(X, y)
+    X, y = informative()
+    fitted = SparseRegressor(Normalized, n_features=5, epochs=5, random_state=0).fit(X, y)
     assert set(np.flatnonzero(fitted.feature_importances_)) <= set(fitted.selected_features_)
     assert len(fitted.selected_features_) == 5
 
@@ -167,17 +170,11 @@ class Skip(nn.Module):
 
 
 def test_what_a_selection_refuses():
-    X, y, _ = informative(make_classification)
+    X, y = informative()
     with pytest.raises(GossamerError, match=r"`deep\.weight`: the network reads them elsewhere too"):
-        SparseClassifier(Skip, n_features=5).fit(X, y)
+        SparseRegressor(Skip, n_features=5).fit(X, y)
     with pytest.raises(GossamerError, match=r"`n_features=31` is more than the 30 features"):
-        SparseClassifier(n_features=31).fit(X, y)
-
-
-def test_it_is_the_estimator_of_a_selector():
-    X, y, wanted = informative(make_classification, n_redundant=0, n_clusters_per_class=1, class_sep=2.0)
-    selector = SelectFromModel(SparseClassifier(n_features=5, epochs=5, random_state=0), threshold=1e-10)
-    assert set(np.flatnonzero(selector.fit(X, y).get_support())) <= wanted
+        SparseRegressor(n_features=31).fit(X, y)
 
 
 @BOTH

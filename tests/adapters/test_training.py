@@ -17,7 +17,7 @@ def net():
 
 
 def training(**options):
-    settings = {"hold_at": None, "compact_every": None, "options": {}} | options
+    settings = {"hold_at": None, "compact_every": None, "shrink": True, "options": {}} | options
     return SparseTraining(lambda model: gossamer.l1(model, 1e-3), **settings)
 
 
@@ -36,19 +36,19 @@ def test_bad_settings_are_refused_at_once(options, message):
 
 def test_a_regularizer_is_not_a_function():
     with pytest.raises(GossamerError, match=r"from the model to a regularizer.*received a Regularizer"):
-        SparseTraining(gossamer.l1(net(), 1.0), hold_at=None, compact_every=None, options={})
+        SparseTraining(gossamer.l1(net(), 1.0), hold_at=None, compact_every=None, shrink=True, options={})
 
 
 def test_hold_comes_at_its_fraction():
     model = net()
     run = training(hold_at=0.5)
-    handle = run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1))
+    handle = run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1), 10)
     run.advance(4, 10)
     assert not handle.held
     run.advance(5, 10)
     assert handle.held
     with pytest.raises(GossamerError, match=r"`hold_at=0\.5`.*no end"):
-        run.require_end(float("inf"))
+        run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1), float("inf"))
 
 
 def dead_units(model, count):
@@ -60,7 +60,7 @@ def test_a_compacted_model_goes_through_its_state_dict(tmp_path):
     model = net()
     run = training(compact_every=2)
     run.prepare(model)
-    run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1))
+    run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1), 10)
     dead_units(model, 3)
     run.end_epoch(1)
     assert "gossamer_sizes" not in model.state_dict()
@@ -74,7 +74,7 @@ def test_a_compacted_model_goes_through_its_state_dict(tmp_path):
     again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     x = torch.randn(7, 6)
     assert torch.equal(again(x), model(x))
-    resumed.start(again, EXAMPLE, torch.optim.SGD(again.parameters(), lr=0.1))
+    resumed.start(again, EXAMPLE, torch.optim.SGD(again.parameters(), lr=0.1), 10)
     assert resumed.measure().total.weights == 6 * 8 + 8 * 4 + 4 * 2
     assert resumed.measure() == run.measure()
 
@@ -84,7 +84,7 @@ def test_a_new_bias_is_where_a_new_optimizer_has_it():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = training(compact_every=1)
     run.prepare(model)
-    run.start(model, EXAMPLE, optimizer)
+    run.start(model, EXAMPLE, optimizer, 10)
     dead_units(model, 3)
     run.end_epoch(1)
     assert model[2].bias is not None
@@ -96,18 +96,55 @@ def test_the_shrunk_copy_has_an_ordinary_state_dict():
     model = net()
     run = training(compact_every=1)
     run.prepare(model)
-    run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1))
+    run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1), 10)
     dead_units(model, 3)
     run.end_epoch(1)
     assert "gossamer_sizes" in model.state_dict()
-    assert "gossamer_sizes" not in run.finish().state_dict()
+    run.finish()
+    assert "gossamer_sizes" not in run.small.state_dict()
 
 
 def test_the_example_follows_the_model():
     model = net().double()
     run = training()
     with pytest.raises(GossamerError, match="fails on `example`"):
-        run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1))
-    run.start(model, EXAMPLE.double(), torch.optim.SGD(model.parameters(), lr=0.1))
+        run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1), 10)
+    run.start(model, EXAMPLE.double(), torch.optim.SGD(model.parameters(), lr=0.1), 10)
     run.stop()
     assert run.handle is None
+
+
+class Refused(nn.Module):
+    """Its control flow depends on values, so it cannot be exported."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.layer(x) if x.sum() > 0 else self.layer(-x)
+
+
+def test_a_network_that_cannot_be_shrunk_is_refused_at_the_start():
+    model = Refused()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(GossamerError, match="cannot be traced"):
+        training().start(model, EXAMPLE, optimizer, 10)
+    assert not optimizer._optimizer_step_post_hooks
+    run = training(shrink=False)
+    run.start(model, EXAMPLE, optimizer, 10)
+    run.finish()
+    assert run.small is None
+    assert run.measure().params_kept == 1
+
+
+def test_it_leaves_the_random_numbers_alone():
+    model = net()
+    state = torch.random.get_rng_state()
+    run = training(compact_every=1)
+    run.prepare(model)
+    run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1), 10)
+    dead_units(model, 3)
+    run.end_epoch(1)
+    run.finish()
+    assert torch.equal(torch.random.get_rng_state(), state)

@@ -6,6 +6,7 @@ from safetensors.torch import load_file
 from tests.adapters.interrupted import die, run_until_killed
 
 import gossamer
+from gossamer import GossamerError
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -27,7 +28,7 @@ def bert():
 def gpt2():
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0, use_cache=False
+        vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
     )
     return transformers.GPT2LMHeadModel(config)
 
@@ -99,6 +100,15 @@ def test_a_second_training_starts_anew(tmp_path):
     assert "gossamer" not in trainer.optimizer.state_dict()
     trainer.train()
     assert callback.handle is None
+
+
+def test_what_it_refuses(tmp_path):
+    args = transformers.TrainingArguments(
+        str(tmp_path), load_best_model_at_end=True, eval_strategy="epoch", save_strategy="epoch", use_cpu=True
+    )
+    callback = SparsityCallback(on_units, EXAMPLE, compact_every=1)
+    with pytest.raises(GossamerError, match="`compact_every` does not go with `load_best_model_at_end`"):
+        transformers.Trainer(bert(), args, train_dataset=data("bert"), eval_dataset=[], callbacks=[callback])
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -50,8 +50,8 @@ class CarriedSizes:
                 resize_(module, manifest)
                 self.full = _measurement(manifest.provenance["full"])
 
-        model.register_state_dict_post_hook(save)
-        model.register_load_state_dict_pre_hook(load)
+        model.register_state_dict_post_hook(save)  # type: ignore[no-untyped-call]
+        model.register_load_state_dict_pre_hook(load)  # type: ignore[no-untyped-call]
 
 
 def compact_(model: nn.Module, example: Example, optimizer: Optimizer) -> Plan:

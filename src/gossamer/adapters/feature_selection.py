@@ -49,7 +49,8 @@ def first_layer(network: nn.Module, features: int, example: Tensor) -> Weight:
 @torch.no_grad()
 def importances(first: Weight) -> Tensor:
     """The norms of the groups of the features."""
-    return first.layout.as_groups(first.parameter.detach(), "inputs").norm(dim=1)
+    norms: Tensor = first.layout.as_groups(first.parameter.detach(), "inputs").norm(dim=1)
+    return norms
 
 
 def require_sole_reader(network: nn.Module, first: Weight, inputs: Tensor) -> None:
@@ -72,7 +73,7 @@ def keep_features_(first: Weight, selected: Tensor) -> RemovableHandle:
     grouped = selected.unsqueeze(1).expand(-1, layout.group_size("inputs"))
     kept = layout.from_groups(grouped, "inputs", tuple(parameter.shape))
     parameter.masked_fill_(~kept, 0.0)
-    handle: RemovableHandle = parameter.register_hook(lambda grad: grad * kept)
+    handle: RemovableHandle = parameter.register_hook(lambda grad: grad * kept)  # type: ignore[no-untyped-call]
     return handle
 
 

@@ -43,7 +43,7 @@ class Problem:
 
     def batches(self) -> Iterator[Tensor]:
         """The indices of one epoch's batches, in random order."""
-        yield from torch.randperm(len(self.inputs)).split(self.batch_size)
+        yield from torch.randperm(len(self.inputs)).split(self.batch_size)  # type: ignore[no-untyped-call]
 
     def step(self, network: nn.Module, optimizer: Optimizer, batch: Tensor) -> None:
         """One step of the optimizer on one batch."""
@@ -51,7 +51,7 @@ class Problem:
         loss = self.loss(network(self.inputs[batch]), self.targets[batch])
         if not bool(torch.isfinite(loss)):
             raise GossamerError(f"The training has diverged. Scale the features, or lower `lr={self.lr}`.")
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(network.parameters(), _LARGEST_GRADIENT)
         optimizer.step()
 

@@ -46,6 +46,7 @@ class SparsityCallback(Callback):
         network: The name of the submodule to regularize and shrink, such as `"net"`; by default the whole module.
         hold_at: The fraction of the training after which the penalty ends and the zeros stay; None for never.
         compact_every: Remove dead units after every so many epochs, which makes the rest of the training faster.
+        shrink: Whether to shrink the network at the end. That it can be shrunk is seen at the start.
         options: Options of `gossamer.attach`.
 
     Attributes:
@@ -60,9 +61,12 @@ class SparsityCallback(Callback):
         network: str = "",
         hold_at: float | None = 0.75,
         compact_every: int | None = None,
+        shrink: bool = True,
         **options: Any,
     ) -> None:
-        self._training = SparseTraining(regularizer, hold_at=hold_at, compact_every=compact_every, options=options)
+        self._training = SparseTraining(
+            regularizer, hold_at=hold_at, compact_every=compact_every, shrink=shrink, options=options
+        )
         self._example = example
         self._network = network
         self._steps = math.inf
@@ -95,13 +99,11 @@ class SparsityCallback(Callback):
                 "`SparsityCallback` needs an input of the network, to measure and to shrink it. Give `example=...`, or "
                 "set `self.example_input_array` in the module."
             )
-        self._training.start(pl_module.get_submodule(self._network), example, trainer.optimizers[0])
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Find out how long the training will be."""
-        del pl_module
         self._steps = trainer.estimated_stepping_batches
-        self._training.require_end(self._steps)
+        with _apart(pl_module):
+            self._training.start(
+                pl_module.get_submodule(self._network), example, trainer.optimizers[0], steps=self._steps
+            )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Hold when it is time."""

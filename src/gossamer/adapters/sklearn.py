@@ -56,8 +56,8 @@ class _SparseEstimator(BaseEstimator):
         strength: float = 1e-3,
         n_features: int | None = None,
         epochs: int = 100,
-        lr: float = 0.05,
-        batch_size: int = 128,
+        lr: float = 0.1,
+        batch_size: int = 64,
         hold_at: float = 0.75,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -147,7 +147,9 @@ class _SparseEstimator(BaseEstimator):
     def _require_sensible(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 1), ("n_features", 1)):
             value = getattr(self, name)
-            if not (isinstance(value, Integral) and value >= least) and not (name == "n_features" and value is None):
+            if not (isinstance(value, Integral) and int(value) >= least) and not (
+                name == "n_features" and value is None
+            ):
                 raise GossamerError(f"`{name}` must be a whole number, {least} or more; received {value!r}.")
         if not (isinstance(self.lr, Real) and 0 < self.lr < math.inf):
             raise GossamerError(f"`lr` must be a positive number; received {self.lr!r}.")
@@ -201,7 +203,8 @@ class SparseClassifier(ClassifierMixin, _SparseEstimator):
     def predict(self, X: Any) -> Array:
         """The most probable class of each sample."""
         found = self._outputs(X).argmax(1).numpy()
-        return self.classes_[found]
+        named: Array = self.classes_[found]
+        return named
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class for each sample."""

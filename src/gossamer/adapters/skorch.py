@@ -41,6 +41,7 @@ class SparsityCallback(Callback):
         regularizer: From the module to its regularizer.
         example: An input of the module.
         hold_at: The fraction of the training after which the penalty ends and the zeros stay; None for never.
+        shrink: Whether to shrink the module at the end. That it can be shrunk is seen at the start.
         options: Options of `gossamer.attach`.
 
     Attributes:
@@ -53,18 +54,24 @@ class SparsityCallback(Callback):
         example: Example,
         *,
         hold_at: float | None = 0.75,
+        shrink: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.example = example
         self.hold_at = hold_at
+        self.shrink = shrink
         self.options = options
 
     def initialize(self) -> SparsityCallback:
         """Before the module is made."""
         # Without compaction: skorch makes its optimizer before it loads a checkpoint, which may be of fewer parameters.
         self.training_ = SparseTraining(
-            self.regularizer, hold_at=self.hold_at, compact_every=None, options=dict(self.options or {})
+            self.regularizer,
+            hold_at=self.hold_at,
+            compact_every=None,
+            shrink=self.shrink,
+            options=dict(self.options or {}),
         )
         return self
 
@@ -81,8 +88,8 @@ class SparsityCallback(Callback):
     def on_train_begin(self, net: NeuralNet, X: Any = None, y: Any = None, **others: Any) -> None:
         """Attach, before `LoadInitState` restores the state of module and optimizer."""
         del X, y, others
-        self.training_.start(net.module_, self.example, net.optimizer_)
-        self.epochs_ = None
+        self.training_.start(net.module_, self.example, net.optimizer_, steps=net.max_epochs)
+        self.epochs_: int | None = None
 
     def on_epoch_begin(self, net: NeuralNet, **others: Any) -> None:
         """Hold when it is time."""

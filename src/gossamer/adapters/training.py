@@ -18,7 +18,7 @@ from gossamer.example import Example
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import ProximalStep, attach
 from gossamer.regularizers import Regularizer
-from gossamer.shrinking import shrink
+from gossamer.shrinking import plan, shrink
 
 __all__ = ["SparseTraining"]
 
@@ -42,6 +42,7 @@ class SparseTraining:
         *,
         hold_at: float | None,
         compact_every: int | None,
+        shrink: bool,
         options: dict[str, Any],
     ) -> None:
         if not callable(regularizer):
@@ -62,31 +63,43 @@ class SparseTraining:
         self._regularizer = regularizer
         self._hold_at = hold_at
         self._compact_every = compact_every
+        self._shrinks = shrink
         self._options = options
         self._carried: CarriedSizes | None = None
-
-    def require_end(self, total: float) -> None:
-        """Raise if the training has no end, of which `hold_at` could be a fraction."""
-        if self._hold_at is not None and not math.isfinite(total):
-            raise GossamerError(
-                f"`hold_at={self._hold_at!r}` is a fraction of the training, and this training has no end. Set its "
-                "number of epochs or steps, or `hold_at=None`."
-            )
 
     def prepare(self, model: nn.Module) -> None:
         """Let the state dict of the model carry its sizes, if units are to leave during the training."""
         if self._compact_every is not None and (self._carried is None or self._carried.model is not model):
             self._carried = CarriedSizes(model)
 
-    def start(self, model: nn.Module, example: Example, optimizer: Optimizer) -> ProximalStep:
-        """Attach the regularizer."""
+    def start(self, model: nn.Module, example: Example, optimizer: Optimizer, steps: float) -> ProximalStep:
+        """Attach the regularizer; what the end of the training would refuse is refused now.
+
+        Args:
+            model: The network.
+            example: An input of it.
+            optimizer: What trains it.
+            steps: How long the training will be, in steps or epochs; infinite if it has no end.
+        """
         self.stop()
+        self.prepare(model)
+        self.small = None
+        self._require_end(steps)
         self._model, self._optimizer = model, optimizer
         self._example = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(_device(model)), example)
+        if self._shrinks or self._carried is not None:
+            plan(model, self._example)
         resumed = None if self._carried is None else self._carried.full
         self._full = measure(model, self._example) if resumed is None else resumed
         self.handle = attach(optimizer, self._regularizer(model), **self._options)
         return self.handle
+
+    def _require_end(self, total: float) -> None:
+        if self._hold_at is not None and not math.isfinite(total):
+            raise GossamerError(
+                f"`hold_at={self._hold_at!r}` is a fraction of the training, and this training has no end. Set its "
+                "number of epochs or steps, or `hold_at=None`."
+            )
 
     def advance(self, done: float, total: float) -> None:
         """Hold the zeros once `hold_at` of the training is done; `total` steps or epochs are all of it."""
@@ -111,10 +124,10 @@ class SparseTraining:
         """The counts of the network now, relative to the full one."""
         return measure(self._model, self._example).against(self._full)
 
-    def finish(self) -> nn.Module:
-        """The shrunk network; the trained one stays as it is."""
-        self.small = shrink(self._model, self._example)
-        return self.small
+    def finish(self) -> None:
+        """Shrink into a new network, if that is wanted; the trained one stays as it is."""
+        if self._shrinks:
+            self.small = shrink(self._model, self._example)
 
     def stop(self) -> None:
         """Detach the regularizer."""

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from gossamer.adapters.requirements import missing
 from gossamer.adapters.sizes import sizes
 from gossamer.adapters.training import SparseTraining
+from gossamer.errors import GossamerError
 from gossamer.example import Example
 from gossamer.proximal import ProximalStep
 from gossamer.regularizers import Regularizer
@@ -44,6 +45,7 @@ class SparsityCallback(TrainerCallback):
         example: An input of the model, such as `{"input_ids": ids[:1]}`.
         hold_at: The fraction of the training after which the penalty ends and the zeros stay; None for never.
         compact_every: Remove dead units after every so many epochs, which makes the rest of the training faster.
+        shrink: Whether to shrink the model at the end. That it can be shrunk is seen at the start.
         options: Options of `gossamer.attach`.
 
     Attributes:
@@ -57,10 +59,14 @@ class SparsityCallback(TrainerCallback):
         *,
         hold_at: float | None = 0.75,
         compact_every: int | None = None,
+        shrink: bool = True,
         **options: Any,
     ) -> None:
-        self._training = SparseTraining(regularizer, hold_at=hold_at, compact_every=compact_every, options=options)
+        self._training = SparseTraining(
+            regularizer, hold_at=hold_at, compact_every=compact_every, shrink=shrink, options=options
+        )
         self._example = example
+        self._compact_every = compact_every
 
     @property
     def small(self) -> nn.Module | None:
@@ -76,7 +82,12 @@ class SparsityCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **others: Any
     ) -> None:
         """Before the trainer loads a checkpoint."""
-        del args, state, control, others
+        del state, control, others
+        if self._compact_every is not None and args.load_best_model_at_end:
+            raise GossamerError(
+                "`compact_every` does not go with `load_best_model_at_end`: the best model may have units that have "
+                "left since. Give `compact_every=None`."
+            )
         self._training.prepare(model)
 
     def on_train_begin(
@@ -90,11 +101,11 @@ class SparsityCallback(TrainerCallback):
         **others: Any,
     ) -> None:
         """Attach: the optimizer is there, and its state has been restored already."""
-        del args, state, control, others
+        del args, control, others
         if isinstance(optimizer, AcceleratedOptimizer):
             optimizer = optimizer.optimizer
         restored = optimizer.param_groups[0].pop(_STATE, None)
-        self._training.start(model, self._example, optimizer)
+        self._training.start(model, self._example, optimizer, steps=state.max_steps)
         if restored is not None:
             optimizer.load_state_dict(optimizer.state_dict() | {_STATE: restored})
         # The trainer loads the state before any callback can attach, and an optimizer drops the keys that it does not
