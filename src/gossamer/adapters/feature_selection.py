@@ -12,7 +12,7 @@ lasso) selects worse: the network makes up for the shrinkage by larger weights i
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -77,8 +77,8 @@ def keep_features_(first: Weight, selected: Tensor) -> RemovableHandle:
     return handle
 
 
-def select_features(network: nn.Module, problem: Problem, count: int) -> Tensor:
-    """Which `count` features the network needs most: True for those. The network is used up."""
+def select_features(network: nn.Module, problem: Problem, counts: Collection[int]) -> dict[int, Tensor]:
+    """For each count, which so many features the network needs most: True for those. The network is used up."""
     first = first_layer(network, problem.inputs.shape[1], problem.inputs[:2])
     require_sole_reader(network, first, problem.inputs[:100])
     optimizer = problem.optimizer(network)
@@ -90,15 +90,24 @@ def select_features(network: nn.Module, problem: Problem, count: int) -> Tensor:
     shape = _SHAPE * float(before.mean())
     penalty = group_transformed_l1(network, _START, a=shape, groups="inputs", only=[first.name])
     handle = attach(optimizer, penalty, schedule=lambda step: 2.0 ** (step / _DOUBLING))
+    found: dict[int, Tensor] = {}
     for step in range(_LONGEST):
         problem.step(network, optimizer, next(batches))
         if step % _LOOK == 0:
             left = importances(first)
-            if int((left > 0).sum()) <= count:
+            number = int((left > 0).sum())
+            found |= {
+                count: _largest(before, left, count) for count in counts if number <= count and count not in found
+            }
+            if len(found) == len(set(counts)):
                 break
             before = left
     handle.remove()
-    # Those that are left come first, whatever their norms were before.
+    return {count: found[count] if count in found else _largest(before, left, count) for count in counts}
+
+
+def _largest(before: Tensor, left: Tensor, count: int) -> Tensor:
+    """The features that are left, whatever their norms were before, and the largest of those that left last."""
     order = torch.argsort((left > 0) * (before.max() + 1) + before, descending=True, stable=True)
     selected = torch.zeros(len(before), dtype=torch.bool)
     selected[order[:count]] = True

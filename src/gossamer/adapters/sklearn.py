@@ -5,6 +5,7 @@ estimator.score(X_test, y_test), estimator.sparsity_
 
 estimator = SparseClassifier(n_features=50).fit(X, y)
 estimator.selected_features_                          # the network reads these 50 features and no other
+SparseClassifier().path(X, y, [200, 100, 50])         # three fitted estimators, from one selection
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -30,7 +32,7 @@ from gossamer.regularizers import Regularizer, integrated_tl1
 from gossamer.shrinking import shrink
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone  # type: ignore[import-untyped]
     from sklearn.utils import check_random_state  # type: ignore[import-untyped]
     from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
     from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
@@ -81,22 +83,26 @@ class _SparseEstimator(BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train the network, after the selection of features if `n_features` is given."""
-        self._require_sensible()
-        X, y = self._validated(X, y)
-        if self.n_features is not None and self.n_features > X.shape[1]:
-            raise GossamerError(f"`n_features={self.n_features}` is more than the {X.shape[1]} features of the data.")
-        targets, outputs = self._targets(y)
-        seed = int(check_random_state(self.random_state).randint(2**31))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = self._made(X.shape[1], outputs)
-            inputs = _tensor(X, network)
-            self._train(network, Problem(inputs, targets, self._loss, self.lr, self.batch_size))
-        self.network_ = network
-        self.n_iter_ = self.epochs
-        self._example = inputs[:1].clone()
-        self.sparsity_ = 1 - measure(network, self._example).params_kept
-        return self
+        return self._fit(X, y, self._seed())
+
+    def path(self, X: Any, y: Any, n_features: Iterable[int]) -> list[Self]:
+        """Fitted estimators with so many features, from one selection: what `fit` gives for each of the numbers.
+
+        Args:
+            X: The samples.
+            y: Their targets.
+            n_features: Numbers of features, in any order.
+        """
+        counts = list(n_features)
+        steps = [clone(self).set_params(n_features=count) for count in counts]
+        seed = self._seed()
+        selections: dict[int, Tensor] = {}
+        for step in steps:
+            with _seeded(seed):
+                network, problem = step._problem(X, y)
+                if step is steps[-1]:  # all of them have been checked
+                    selections = select_features(network, problem, counts)
+        return [step._fit(X, y, seed, selections[count]) for step, count in zip(steps, counts, strict=True)]
 
     def shrink(self) -> nn.Module:
         """The fitted network without the units that do nothing: the same outputs from a smaller module."""
@@ -115,17 +121,41 @@ class _SparseEstimator(BaseEstimator):
         check_is_fitted(self)
         return np.flatnonzero(self.feature_importances_) if self._selected is None else self._selected
 
-    def _train(self, network: nn.Module, problem: Problem) -> None:
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _fit(self, X: Any, y: Any, seed: int, selected: Tensor | None = None) -> Self:
+        with _seeded(seed):
+            network, problem = self._problem(X, y)
+            if self.n_features is not None and selected is None:
+                selected = select_features(copy.deepcopy(network), problem, [self.n_features])[self.n_features]
+        with _seeded(seed):  # so that the training does not depend on how long the selection went on
+            self._train(network, problem, selected)
+        self.network_ = network
+        self.n_iter_ = self.epochs
+        self._selected = None if selected is None else np.flatnonzero(selected.numpy())
+        self._example = problem.inputs[:1].clone()
+        self.sparsity_ = 1 - measure(network, self._example).params_kept
+        return self
+
+    def _problem(self, X: Any, y: Any) -> tuple[nn.Module, Problem]:
+        """The network before its training, and what it is to be trained on; all parameters and data are checked."""
+        self._require_sensible()
+        X, y = self._validated(X, y)
+        if self.n_features is not None and self.n_features > X.shape[1]:
+            raise GossamerError(f"`n_features={self.n_features}` is more than the {X.shape[1]} features of the data.")
+        targets, outputs = self._targets(y)
+        network = self._made(X.shape[1], outputs)
+        return network, Problem(_tensor(X, network), targets, self._loss, self.lr, self.batch_size)
+
+    def _train(self, network: nn.Module, problem: Problem, selected: Tensor | None) -> None:
         regularizer = (self.regularizer or integrated_tl1)(network, self.strength)
-        self._selected: Array | None = None
-        if self.n_features is None:
-            train(problem, network, regularizer, epochs=self.epochs, hold_at=self.hold_at)
-            return
-        selected = select_features(copy.deepcopy(network), problem, self.n_features)
-        kept = keep_features_(first_layer(network, self.n_features_in_, problem.inputs[:2]), selected)
+        kept = None
+        if selected is not None:
+            kept = keep_features_(first_layer(network, self.n_features_in_, problem.inputs[:2]), selected)
         train(problem, network, regularizer, epochs=self.epochs, hold_at=self.hold_at)
-        kept.remove()
-        self._selected = np.flatnonzero(selected.numpy())
+        if kept is not None:
+            kept.remove()
 
     def _made(self, features: int, outputs: int) -> nn.Module:
         if self.network is None:
@@ -162,6 +192,14 @@ class _SparseEstimator(BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         outputs: Tensor = self.network_(_tensor(X, self.network_))
         return outputs.double()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Random numbers of PyTorch that the seed determines; those of the caller stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _tensor(X: Array, network: nn.Module) -> Tensor:
