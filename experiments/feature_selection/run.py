@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 import warnings
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, stdev
@@ -29,6 +30,7 @@ FILE = Path(__file__).with_name("results.jsonl")
 DATASETS = ("mnist", "fashion-mnist")
 FEATURES, IMAGES, HIDDEN, EPOCHS = 50, 10_000, 100, 50
 OURS, THEIRS, REFITTED = "gossamer", "LassoNet", "LassoNet's features, our training"
+START, FACTOR = 1.0, 1.1  # LassoNet's path
 PUBLISHED = {"mnist": 0.873, "fashion-mnist": 0.800}
 
 
@@ -47,8 +49,9 @@ def images(dataset, seed):
     )
 
 
-def ours(train, labels, test, test_labels, seed):
+def ours(train, labels, test, test_labels, seed, name):
     """No penalty on other weights after the selection: LassoNet has none either."""
+    del name
     started = time.process_time()
     estimator = SparseClassifier(perceptron, n_features=FEATURES, strength=0.0, epochs=EPOCHS, random_state=seed).fit(
         train, labels
@@ -61,36 +64,58 @@ class FewFeaturesError(Exception):
     """LassoNet's path has come down to the wanted number of features."""
 
 
-def theirs(train, labels, test, test_labels, seed):
-    """LassoNet with its defaults, where its path first has at most FEATURES features.
+class Path50(lassonet.LassoNetClassifier):
+    """LassoNet whose path ends at FEATURES features, and goes on from a file after it was stopped at any moment."""
+
+    def follow(self, train, labels, file):
+        """Train along the path; returns the norms of the skip layer before its last step, and the CPU seconds."""
+        self.saved = torch.load(file) if file.exists() else {"seconds": 0.0, "norms": torch.zeros(train.shape[1])}
+        if "state" in self.saved:
+            self.n_iters_init = 0
+            self.lambda_start = self.saved["lambda"] * self.path_multiplier
+        started = time.process_time() - self.saved["seconds"]
+
+        def look(_, history):
+            if not history:
+                return
+            if int(history[-1].selected.sum()) <= FEATURES:
+                raise FewFeaturesError
+            norms = self.model.skip.weight.detach().norm(dim=0)
+            seconds = time.process_time() - started
+            self.saved = {
+                "state": self.model.state_dict(), "lambda": history[-1].lambda_ or self.lambda_start, "norms": norms,
+                "seconds": seconds,
+            }  # fmt: skip
+            torch.save(self.saved, file)
+            print(f"lambda {history[-1].lambda_:.3g}: {int((norms > 0).sum())} features, {seconds:.0f} s", flush=True)
+
+        with warnings.catch_warnings(), suppress(FewFeaturesError):
+            warnings.simplefilter("ignore")
+            self.path(train, labels, callback=look)
+        return self.saved["norms"], time.process_time() - started
+
+    def _init_model(self, *data):
+        super()._init_model(*data)
+        if "state" in self.saved:
+            self.model.load_state_dict(self.saved["state"])
+
+
+def theirs(train, labels, test, test_labels, seed, name):
+    """LassoNet where its path first has at most FEATURES features.
 
     Its selection, filled up to FEATURES by the largest of those that left in the last step, is trained by us as well.
     """
-    started = time.process_time()
-    model = lassonet.LassoNetClassifier(hidden_dims=(HIDDEN,), random_state=seed, verbose=0)
-    norms = torch.zeros(train.shape[1])
-
-    def stop(model, history):
-        nonlocal norms
-        if int(history[-1].selected.sum()) <= FEATURES:
-            raise FewFeaturesError
-        norms = model.model.skip.weight.detach().norm(dim=0)
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.path(train, labels, callback=stop)
-    except FewFeaturesError:
-        pass
-    seconds = time.process_time() - started
+    model = Path50(hidden_dims=(HIDDEN,), lambda_start=START, path_multiplier=FACTOR, random_state=seed, verbose=0)
+    norms, seconds = model.follow(train, labels, FILE.with_name(f"lassonet-{name}.pt"))
     left = model.model.input_mask()
     accuracy = float(np.mean(model.predict(test) == test_labels))
     filled = torch.argsort(left * (norms.max() + 1) + norms, descending=True)[:FEATURES].numpy()
+    started = time.process_time()
     refitted = SparseClassifier(perceptron, strength=0.0, epochs=EPOCHS, random_state=seed)
     refitted.fit(train[:, filled], labels)
     return [
         (THEIRS, int(left.sum()), accuracy, seconds),
-        (REFITTED, FEATURES, refitted.score(test[:, filled], test_labels), time.process_time() - started),
+        (REFITTED, FEATURES, refitted.score(test[:, filled], test_labels), seconds + time.process_time() - started),
     ]
 
 
@@ -134,7 +159,7 @@ def main():
             done = {row["method"] for row in results() if (row["dataset"], row["seed"]) == (dataset, seed)}
             for method, run in ((OURS, ours), (THEIRS, theirs)):
                 if method not in done and options.method in (None, method):
-                    add(dataset, seed, run(*images(dataset, seed), seed))
+                    add(dataset, seed, run(*images(dataset, seed), seed, f"{dataset}-{seed}"))
     show()
 
 

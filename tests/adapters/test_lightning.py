@@ -105,7 +105,7 @@ def test_resumed_after_a_kill(tmp_path, strength, options):
     x = torch.randn(50, 12)
     for small in (callback.small, again.small):
         assert gossamer.measure(small, EXAMPLE).total.units < 64 + 32 + 3
-        torch.testing.assert_close(small.eval()(x), whole.eval()(x))
+        torch.testing.assert_close(small(x), whole.eval()(x))
     if "network" in options:  # once: it takes seconds
         gossamer.export_onnx(again.small, tmp_path / "net.onnx", EXAMPLE)
 

@@ -75,7 +75,7 @@ def test_resumed_after_a_kill(tmp_path, hold_at):
     x = torch.from_numpy(data()[0])
     for small in (callback.small_, again.small_):
         assert gossamer.measure(small, EXAMPLE).total.units < 64 + 32 + 3
-        torch.testing.assert_close(small.eval()(x), whole.module_.eval()(x))
+        torch.testing.assert_close(small(x), whole.module_.eval()(x))
     if hold_at == 0.4:  # once: it takes seconds
         gossamer.export_onnx(again.small_, tmp_path / "net.onnx", EXAMPLE)
 

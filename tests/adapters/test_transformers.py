@@ -89,7 +89,7 @@ def test_resumed_after_a_kill(tmp_path, kind, options):
     full = gossamer.measure(MODELS[kind](), EXAMPLE).total
     for small in (callback.small, again.small):
         assert gossamer.measure(small, EXAMPLE).total.weights < full.weights
-        torch.testing.assert_close(small.eval()(**EXAMPLE).logits, whole.eval()(**EXAMPLE).logits)
+        torch.testing.assert_close(small(**EXAMPLE).logits, whole.eval()(**EXAMPLE).logits)
     if "compact_every" not in options:  # once for each model: it takes seconds
         gossamer.export_onnx(again.small, tmp_path / "net.onnx", EXAMPLE)
 

@@ -28,7 +28,7 @@ __all__ = ["first_layer", "importances", "keep_features_", "require_sole_reader"
 
 _WARM_UP = 400  # steps without a penalty
 _START = 1e-3  # lambda_0: too weak to remove a feature that matters
-_DOUBLING = 200  # T, in steps
+_DOUBLING = 400  # T, in steps
 _SHAPE = 0.5  # a, in units of the mean norm of a group after the warm-up
 _LOOK = 20  # steps between two looks at what is left
 _LONGEST = 40 * _DOUBLING  # steps; by then the strength has grown by 10^12

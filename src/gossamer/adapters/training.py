@@ -125,9 +125,9 @@ class SparseTraining:
         return measure(self._model, self._example).against(self._full)
 
     def finish(self) -> None:
-        """Shrink into a new network, if that is wanted; the trained one stays as it is."""
+        """Shrink into a new network in evaluation mode, if that is wanted; the trained one stays as it is."""
         if self._shrinks:
-            self.small = shrink(self._model, self._example)
+            self.small = shrink(self._model, self._example).eval()
 
     def stop(self) -> None:
         """Detach the regularizer."""
