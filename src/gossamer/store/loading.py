@@ -19,7 +19,7 @@ from gossamer.store.sizes import SizeChange, extent, largest_size, resizing_fact
 from gossamer.store.slots import Slot, slots
 from gossamer.store.structure import check_structure
 
-__all__ = ["load"]
+__all__ = ["load", "resize_"]
 
 _COMPACT_ATTENTION = class_name(CompactMultiheadAttention(1, 1))
 
@@ -55,6 +55,24 @@ def load(path: str | os.PathLike[str], model: Model) -> Model:
         change.apply()
     _fill(places, values, manifest.ties)
     return model
+
+
+def resize_(model: nn.Module, manifest: Manifest) -> None:
+    """Give `model` the sizes of the network that `manifest` describes, in place; its values are undefined afterwards.
+
+    For state dicts of a smaller network, which are then loaded as usual. All checks come first, as in `load`.
+    """
+    places = slots(model)
+    with _attentions_compacted(manifest, model):
+        check_structure(manifest, model, places)
+        changes = _check_sizes(manifest, model)
+    for change in changes:
+        change.apply()
+    empty = {
+        name: torch.empty(record.shape, dtype=record.dtype, device=_device(places[name]))
+        for name, record in manifest.tensors.items()
+    }
+    _fill(places, empty, manifest.ties)
 
 
 @contextmanager
