@@ -65,7 +65,7 @@ def resize_(model: nn.Module, manifest: Manifest) -> None:
     places = slots(model)
     with _attentions_compacted(manifest, model):
         check_structure(manifest, model, places)
-        changes = _check_sizes(manifest, model)
+        changes = _check_sizes(manifest, model, places)
     for change in changes:
         change.apply()
     empty = {
