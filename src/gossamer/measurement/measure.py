@@ -20,7 +20,7 @@ from torch import nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Convention, Weight, find_weights, multiply_adds, original_module, require_supported
+from gossamer.layers import Convention, Weight, find_weights, multiply_adds, original_module, require_supported, whole
 from gossamer.shrinking import shrink
 
 __all__ = ["LayerMeasurement", "Measurement", "measure"]
@@ -135,7 +135,7 @@ def measure(
 
 def _measure(weight: Weight, macs: int) -> LayerMeasurement:
     parameter, layout = weight.parameter.detach(), weight.layout
-    present = parameter != 0
+    present = whole(parameter != 0)
     outputs, inputs = (layout.as_groups(present, groups).any(dim=-1) for groups in ("outputs", "inputs"))
     blocks = layout.sizes[0] if layout.axes[0] == "block" else 1
     # A grouped convolution connects the outputs of a block with the inputs of the same block only.

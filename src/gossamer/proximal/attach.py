@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.layers import is_sharded
 from gossamer.penalties import L1MinusL2
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
 from gossamer.proximal.handle import ProximalStep
@@ -86,6 +87,7 @@ def attach(
     _require_owned(levels, regularizer)
     _require_values(regularizer)
     _require_new(regularizer)
+    _require_shards(regularizer)
     if adaptive:
         _require_metric(regularizer)
     handle = ProximalStep(regularizer, step_rule=rule, schedule=schedule, fused=_fused_step(regularizer, compile))
@@ -191,6 +193,19 @@ def _require_values(regularizer: Regularizer) -> None:
             f"{', '.join(meta)} is on the meta device and has no values. Materialize and initialize the model first "
             "(`model.to_empty(device=...)`), create the optimizer, then attach."
         )
+
+
+def _require_shards(regularizer: Regularizer) -> None:
+    """Check that every penalty has a step on the groups of sharded weights."""
+    for rule in regularizer.rules:
+        weight = rule.weight.parameter
+        for term in rule.terms if is_sharded(weight) else ():
+            if not term.can_shard(weight, rule.weight.layout):
+                raise GossamerError(
+                    f"`{rule.name}` has the placements {weight.placements}, so its groups are in several processes, "
+                    f"and {type(term.penalty).__name__} has no proximal step on such groups. Shard the weight along a "
+                    "dimension that leaves its groups whole, or use another penalty."
+                )
 
 
 def _require_metric(regularizer: Regularizer) -> None:

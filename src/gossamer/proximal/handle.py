@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.layers import local_part
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.fused import FusedStep, Move
 from gossamer.proximal.metric import StepRule
@@ -20,7 +21,7 @@ from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
 from gossamer.proximal.state import cannot_copy, is_marked, pending_states
-from gossamer.regularizers import Regularizer, Rule
+from gossamer.regularizers import Regularizer, Rule, total_over_shards
 
 __all__ = ["ProximalStep"]
 
@@ -58,7 +59,7 @@ class ProximalStep:
 
         A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
-        self._zeros = {rule.name: rule.weight.parameter == 0 for rule in self.regularizer.rules}
+        self._zeros = {rule.name: local_part(self._places.parameter(rule)) == 0 for rule in self.regularizer.rules}
 
     @torch.no_grad()
     def zero_untrained(self) -> int:
@@ -79,9 +80,10 @@ class ProximalStep:
         total = 0
         for move in self._moves(optimizer, places, 1.0):
             if move.metric is not None:
-                untrained = (move.metric.inverse() == 0) & (move.weight != 0)
-                move.weight.masked_fill_(untrained, 0.0)
-                total += int(untrained.sum())
+                own = local_part(move.weight)
+                untrained = (local_part(move.metric.inverse()) == 0) & (own != 0)
+                own.masked_fill_(untrained, 0.0)
+                total += int(total_over_shards(move.weight, untrained.sum()))
         return total
 
     def remove(self) -> None:
@@ -137,16 +139,16 @@ class ProximalStep:
                 self._require_finite((rule, weight) for rule, weight, _ in places)
             if self._zeros is not None:
                 for rule, weight, _ in places:
-                    weight.masked_fill_(self._zeros[rule.name], 0.0)
+                    local_part(weight).masked_fill_(self._zeros[rule.name], 0.0)
             if connection.has_wrappers:
-                self._latest_zeros = {rule.name: weight == 0 for rule, weight, _ in places}
+                self._latest_zeros = {rule.name: local_part(weight) == 0 for rule, weight, _ in places}
 
     @torch.no_grad()
     def after_wrapper_step(self) -> None:
         """Restore the zeros of the last step: Lookahead averages the weights after it."""
         for rule in self.regularizer.rules:
             if rule.name in self._latest_zeros:
-                rule.weight.parameter.masked_fill_(self._latest_zeros[rule.name], 0.0)
+                local_part(self._places.parameter(rule)).masked_fill_(self._latest_zeros[rule.name], 0.0)
         self._latest_zeros = {}
 
     def _moves(self, optimizer: Optimizer, places: Iterable[Place], factor: float) -> list[Move]:
@@ -181,7 +183,7 @@ class ProximalStep:
 
     def _require_finite(self, weights: Iterable[tuple[Rule, Tensor]]) -> None:
         # One synchronisation for all weights: a finite sum has finite terms; an infinite one may only have overflowed.
-        weights = list(weights)
+        weights = [(rule, local_part(weight)) for rule, weight in weights]
         sums = [weight.sum(dtype=torch.float32) for _, weight in weights]
         if not sums or math.isfinite(torch.stack([total.to(sums[0].device) for total in sums]).sum().item()):
             return
