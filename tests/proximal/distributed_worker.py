@@ -3,7 +3,7 @@
 import sys
 import time
 from contextlib import contextmanager
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import torch
@@ -179,7 +179,8 @@ def check_placements(meshes):
         strength = factor * STRENGTHS[recipe[0]]
         if recipe[0] != "l2":
             check_zeros(share, (recipe, optimizer))
-        for mesh, placements in meshes if optimizer == "SGD" else meshes[:2]:
+        # The many sums of adaptive steps take time: with more processes, on the first mesh only.
+        for mesh, placements in meshes if optimizer == "SGD" or len(meshes) == 2 else meshes[:1]:
             model, gradients = placed(mesh, placements)
             regularizer = one_step(model, gradients, recipe, optimizer, strength)
             same(weights, model, (recipe, optimizer, placements))
@@ -224,9 +225,10 @@ def refuses(words, call, *args):
     try:
         call(*args)
     except gossamer.GossamerError as error:
-        assert words in str(error), error
+        said = str(error)
     else:
-        raise AssertionError(f"not refused: {words}")
+        said = "nothing"
+    assert words in said, said
 
 
 # -- whole trainings
@@ -352,7 +354,7 @@ def check_checkpoint(folder, layouts):
     train(expected, optimizer, *data, 4)
     expected = {name: parameter.detach() for name, parameter in expected.named_parameters()}
     writers = [*layouts, layouts[0]]
-    for number, (writer, reader) in enumerate(zip(writers, writers[1:], strict=False)):
+    for number, (writer, reader) in enumerate(pairwise(writers)):
         model, optimizer, handle, data = half(*writer)
         train(model, optimizer, *data, 2)
         save_checkpoint(states(model, optimizer), checkpoint_id=folder / str(number))
@@ -367,10 +369,6 @@ def check_checkpoint(folder, layouts):
 
 
 def states(model, optimizer):
-    if not any(parameter in optimizer.state for parameter in model.parameters()):
-        for parameter in model.parameters():  # what is loaded needs tensors to be loaded into
-            parameter.grad = torch.zeros_like(parameter)
-        get_optimizer_state_dict(model, optimizer)
     return {"model": get_model_state_dict(model), "optimizer": get_optimizer_state_dict(model, optimizer)}
 
 
@@ -394,15 +392,14 @@ def check_gathered(folder):
 def check_bytes():
     """A proximal step sends 8 bytes for each number of each group that is split, and nothing else."""
     sent = []
-    for groups, expected in (("outputs", 0), ("inputs", 8 * (12 + 8 + 16))):
+    # The embedding has a row for each token: its groups of inputs are whole, those of outputs split over processes.
+    for groups, expected in (("outputs", 8 * 8), ("inputs", 8 * (8 + 16))):
         model, (x, y) = fully_sharded(built(Tokens)), batch(TOKENS[1])
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         gossamer.attach(optimizer, gossamer.integrated_tl1(model, 0.1, groups=groups))
         nn.functional.cross_entropy(model(x), y).backward()
         with CommDebugMode() as seen, counting(sent):
             optimizer.step()
-        # The embedding has a row for each token, so its groups of inputs are whole and those of outputs split.
-        expected = 8 * 8 if groups == "outputs" else 8 * (8 + 16)
         assert sum(sent) == expected, (groups, sent)
         assert seen.get_total_counts() == len(sent)
         sent.clear()
@@ -440,10 +437,8 @@ def check_stages():
 
 def check_zero_redundancy():
     """ZeRO: each process has a part of the optimizer's state, and all have the weights of one optimizer."""
-    for base, options, strength in (
-        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, 0.05),
-        (torch.optim.Adam, {"lr": 1e-2}, 0.3),
-    ):
+    cases = (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, 0.05), (torch.optim.Adam, {"lr": 1e-2}, 0.3)
+    for base, options, strength in cases:
         plain, _, _ = zero_training(base, strength, **options)
         model, optimizer, handle = zero_training(ZeroRedundancyOptimizer, strength, optimizer_class=base, **options)
         same(dict(plain.named_parameters()), model, ("ZeRO", base))
@@ -457,7 +452,8 @@ def check_zero_redundancy():
         _, other, again = zero_training(ZeroRedundancyOptimizer, strength, optimizer_class=base, **options)
         assert not again.held
         other.load_state_dict(saved[0])
-        assert again.held and again.steps == 4
+        assert again.held
+        assert again.steps == 4
 
 
 def zero_training(kind, strength, **options):
@@ -479,7 +475,7 @@ def main(folder):
         square = init_device_mesh("cpu", (2, 2))
         strided = [_StridedShard(0, split_factor=2), Shard(0)]  # `fully_shard` on top of tensor parallelism
         meshes = [(square, [Shard(0), Shard(1)]), (square, strided), (square, [Replicate(), Shard(0)])]
-    if "fast" not in sys.argv: part(check_placements, meshes)
+    part(check_placements, meshes)
     part(check_refusals, flat)
     part(check_trainings, flat)
     part(check_bytes)

@@ -36,7 +36,7 @@ def reshard_(model: nn.Module) -> None:
     kind = _class("torch.distributed.fsdp", "FSDPModule")
     for module in model.modules() if kind is not None else ():
         if isinstance(module, kind):
-            module.reshard()  # type: ignore[operator]
+            module.reshard()
 
 
 def refuse_flat_parameters(model: nn.Module) -> None:

@@ -127,7 +127,7 @@ def _group_in_metric(inner: ScalarPenalty, w: Tensor, step: Tensor, groups: Grou
 
     moved = wide - wide * (steps * _ratio(groups.spread(v), steps))
     at_zero = groups.sum(torch.where(wide != 0, wide.square() / (2 * steps), 0.0))
-    at_moved = torch.where(minimum.any(0), *objectives([v], norms([v])), math.inf)
+    at_moved = torch.where(minimum.any(0), objectives([v], norms([v]))[0], math.inf)
     # Where phi has a slope, x = w is never best; elsewhere it may be.
     at_w = torch.where((slope > 0) & minimum.any(0), math.inf, inner.phi(length))
     moved = torch.where(groups.spread(at_moved < at_w), moved, wide)

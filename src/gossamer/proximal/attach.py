@@ -198,8 +198,10 @@ def _require_values(regularizer: Regularizer) -> None:
 def _require_shards(regularizer: Regularizer) -> None:
     """Check that every penalty has a step on the groups of sharded weights."""
     for rule in regularizer.rules:
-        weight = rule.weight.parameter
-        for term in rule.terms if is_sharded(weight) else ():
+        weight: Tensor = rule.weight.parameter
+        if not is_sharded(weight):
+            continue
+        for term in rule.terms:
             if not term.can_shard(weight, rule.weight.layout):
                 raise GossamerError(
                     f"`{rule.name}` has the placements {weight.placements}, so its groups are in several processes, "

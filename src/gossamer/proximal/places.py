@@ -32,8 +32,8 @@ class Places:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
-        parameters = [(rule, rule.weight.parameter) for rule in rules]
-        self._sharded = {rule.name: parameter for rule, parameter in parameters if is_sharded(parameter)}
+        parameters = {rule.name: rule.weight.parameter for rule in rules}
+        self._sharded = {name: own for name, own in parameters.items() if bool(is_sharded(own))}
         self._places: list[tuple[Rule, int, int]] = []  # index of the group, index of the weight in it
         self._size = -1
 

@@ -29,7 +29,8 @@ from gossamer.penalties.sums import ROWS, GroupSums
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-    from torch.distributed.tensor import DeviceMesh, DTensor
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.placement_types import Placement
 
 __all__ = ["Shard", "shard_of", "total_over_shards"]
@@ -88,7 +89,7 @@ class _SplitGroups(GroupSums):
         own = torch.cat([each.double() for each in sums], 1)
         if self._table is not None:
             own = own.new_zeros(self._count, own.shape[1]).index_add_(0, self._table, own)
-        reduced = _reduced(own, self._processes).split(1, dim=1)
+        reduced = torch.split(_reduced(own, self._processes), 1, dim=1)
         return [each.to(like.dtype) for each, like in zip(reduced, sums, strict=True)]
 
     def norms(self, matrices: Iterable[Tensor]) -> list[Tensor]:
