@@ -21,7 +21,8 @@ from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
 from gossamer.proximal.state import cannot_copy, is_marked, pending_states
-from gossamer.regularizers import Regularizer, Rule, total_over_shards
+from gossamer.regularizers import Regularizer, Rule
+from gossamer.regularizers.shards import total_over_shards
 
 __all__ = ["ProximalStep"]
 

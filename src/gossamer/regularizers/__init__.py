@@ -12,7 +12,6 @@ from gossamer.regularizers.recipes import (
 )
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions
-from gossamer.regularizers.shards import total_over_shards
 from gossamer.regularizers.unknown import UnregularizedWarning
 
 __all__ = [
@@ -28,6 +27,5 @@ __all__ = [
     "l1",
     "l2",
     "sparse_group_lasso",
-    "total_over_shards",
     "transformed_l1",
 ]
