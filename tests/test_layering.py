@@ -21,6 +21,7 @@ LAYERS = [
     {"gossamer.penalties", "gossamer.layers"},
     {"gossamer.store", "gossamer.shrinking", "gossamer.regularizers"},
     {"gossamer.measurement"},
+    {"gossamer.targets"},
     {"gossamer.proximal", "gossamer.visualization"},
     {"gossamer.__init__"},
     {"gossamer_lab.data", "gossamer_lab.networks"},

@@ -15,7 +15,7 @@ and afterwards:
 from gossamer import penalties
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
-from gossamer.proximal import ProximalStep, attach, constant, copy_zeros, warm_up
+from gossamer.proximal import ProximalStep, SparsityWarning, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
     combined_group_exclusive,
@@ -29,6 +29,7 @@ from gossamer.regularizers import (
 )
 from gossamer.shrinking import GraphFormWarning, Plan, plan, shrink, shrink_, zero_dead_biases
 from gossamer.store import export_onnx, fastest_linear, load, save
+from gossamer.targets import Reached, Target
 from gossamer.visualization import report
 
 __all__ = [
@@ -37,7 +38,10 @@ __all__ = [
     "Measurement",
     "Plan",
     "ProximalStep",
+    "Reached",
     "Regularizer",
+    "SparsityWarning",
+    "Target",
     "attach",
     "combined_group_exclusive",
     "constant",

@@ -1,6 +1,7 @@
 """The regularizers: integrated transformed l1, its parts, and the baselines it is compared with.
 
-All take the model, the strength (lambda), their own parameters, and the options of `LayerOptions`. Biases and
+All take the model, the strength (lambda), their own parameters, and the options of `LayerOptions`. The strength may be
+left out if a target drives it (`gossamer.Target`). Biases and
 normalisation layers are not regularized; tied weights count once.
 """
 
@@ -13,7 +14,7 @@ from typing import Unpack
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Groups, Weight, require_groups
+from gossamer.layers import Groups, Weight, original_module, require_groups
 from gossamer.penalties import L1, L2, Exclusive, Group, TransformedL1
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions, select
@@ -32,7 +33,7 @@ __all__ = [
 
 def integrated_tl1(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     a: float = 1.0,
     s: float = 0.1,
@@ -59,7 +60,7 @@ def integrated_tl1(
 
 def combined_group_exclusive(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     s: float = 0.2,
     groups: Groups = "taps",
@@ -83,7 +84,7 @@ def combined_group_exclusive(
 
 def sparse_group_lasso(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     groups: Groups = "taps",
     scale_by_size: bool = True,
@@ -104,7 +105,7 @@ def sparse_group_lasso(
 
 def group_lasso(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     groups: Groups = "outputs",
     scale_by_size: bool = True,
@@ -120,7 +121,7 @@ def group_lasso(
 
 def group_transformed_l1(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     a: float = 1.0,
     groups: Groups = "outputs",
@@ -138,32 +139,35 @@ def group_transformed_l1(
     )
 
 
-def transformed_l1(model: nn.Module, strength: float, *, a: float = 1.0, **layers: Unpack[LayerOptions]) -> Regularizer:
+def transformed_l1(
+    model: nn.Module, strength: float | None = None, *, a: float = 1.0, **layers: Unpack[LayerOptions]
+) -> Regularizer:
     """Omega(W) = sum_ij (a + 1)|w_ij| / (a + |w_ij|)."""
     penalty = TransformedL1(a)
     return _alike(model, strength, lambda weight: (Term(penalty, 1.0),), layers)
 
 
-def l1(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+def l1(model: nn.Module, strength: float | None = None, **layers: Unpack[LayerOptions]) -> Regularizer:
     """Omega(W) = sum_ij |w_ij|."""
     return _alike(model, strength, lambda weight: (Term(L1(), 1.0),), layers)
 
 
-def l2(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+def l2(model: nn.Module, strength: float | None = None, **layers: Unpack[LayerOptions]) -> Regularizer:
     """Omega(W) = 1/2 sum_ij w_ij^2, as a proximal step: it shrinks weights and produces no zeros."""
     return _alike(model, strength, lambda weight: (Term(L2(), 1.0),), layers)
 
 
 def _alike(
-    model: nn.Module, strength: float, terms: Callable[[Weight], tuple[Term, ...]], options: LayerOptions
+    model: nn.Module, strength: float | None, terms: Callable[[Weight], tuple[Term, ...]], options: LayerOptions
 ) -> Regularizer:
     chosen = select(model, strength, options)
-    return Regularizer(strength, tuple(Rule(weight, terms(weight), scale) for weight, scale in chosen))
+    rules = tuple(Rule(weight, terms(weight), scale) for weight, scale in chosen)
+    return Regularizer(strength, rules, original_module(model), options.get("example"))
 
 
 def _balanced(
     model: nn.Module,
-    strength: float,
+    strength: float | None,
     s: float,
     terms: Callable[[Weight, float], tuple[Term, ...]],
     options: LayerOptions,
@@ -174,7 +178,7 @@ def _balanced(
     last = len(chosen) - 1
     balance = [s + (1 - 2 * s) * index / last if last else 0.5 for index in range(len(chosen))]
     rules = [Rule(weight, terms(weight, mu), scale) for (weight, scale), mu in zip(chosen, balance, strict=True)]
-    return Regularizer(strength, tuple(rules))
+    return Regularizer(strength, tuple(rules), original_module(model), options.get("example"))
 
 
 def _size_factor(weight: Weight, groups: Groups, scale_by_size: bool) -> float:

@@ -6,13 +6,14 @@ objective = loss + strength * Omega,   Omega = sum over weights of scale * sum o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.example import Example
 from gossamer.layers import Groups, Layout, Weight
 from gossamer.penalties import Penalty
 
@@ -75,14 +76,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class Regularizer:
-    """strength * Omega on the weights of a model; created by `integrated_tl1` and the other recipes."""
+    """strength * Omega on the weights of a model; created by `integrated_tl1` and the other recipes.
 
-    strength: float
+    Without a strength it needs a target (`gossamer.attach(..., target=...)`). `model` and `example` are those that the
+    recipe was given: what a target counts.
+    """
+
+    strength: float | None
     rules: tuple[Rule, ...]
+    model: nn.Module | None = field(default=None, repr=False, compare=False)
+    example: Example | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        number = isinstance(self.strength, int | float)
-        if not (number and math.isfinite(self.strength) and self.strength >= 0):
+        number = isinstance(self.strength, int | float) and math.isfinite(self.strength) and self.strength >= 0
+        if not (number or self.strength is None):
             raise GossamerError(f"`strength` must be finite and not negative; received {self.strength!r}.")
         if not self.rules:
             raise GossamerError("No weight is left to regularize. Choose other layers by `only` and `skip`.")
@@ -101,7 +108,7 @@ class Regularizer:
 
     def __str__(self) -> str:
         width = max(len(rule.name) for rule in self.rules)
-        lines = [f"strength {self.strength:g}"]
+        lines = ["strength by target" if self.strength is None else f"strength {self.strength:g}"]
         for rule in self.rules:
             terms = " + ".join(
                 f"{rule.scale * term.coefficient:.4g} {term.penalty}" + (f" of {term.groups}" if term.groups else "")

@@ -86,7 +86,7 @@ def _train(
                 zero_dead_biases(model, dataset.example, optimizer=optimizer)
                 proximal.hold()
         loss, train_accuracy = train_epoch(model, dataset, optimizer, config, progress)
-        penalty = 0.0 if regularizer is None else regularizer.strength * regularizer.value().item()
+        penalty = 0.0 if regularizer is None else (regularizer.strength or 0.0) * regularizer.value().item()
         _require_finite(loss + penalty, progress.epoch + 1)
 
         measured = measure(model, dataset.example)

@@ -11,7 +11,7 @@ A plan is built for the copy or the graph, compared with the reference outputs o
 differ. In place it is tried and undone first, and then applied together with the optimizer's state.
 """
 
-from gossamer.shrinking.apply.dead_biases import zero_dead_biases
+from gossamer.shrinking.apply.dead_biases import biases_of_dead_units, zero_dead_biases
 from gossamer.shrinking.apply.graph import smaller_graph
 from gossamer.shrinking.apply.in_place import InPlace, apply_in_place
 from gossamer.shrinking.apply.module import smaller_copy, take
@@ -23,6 +23,7 @@ __all__ = [
     "ParameterState",
     "Reference",
     "apply_in_place",
+    "biases_of_dead_units",
     "check_owner",
     "evaluation_reference",
     "register_state",

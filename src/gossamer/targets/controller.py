@@ -1,0 +1,83 @@
+"""The strength that leads a network to a target: proportional-integral control of log strength on log size.
+
+With progress t from 0 to 1, size n(t) and planned size p(t):
+
+    e(t)         = log n(t) - log p(t), n smoothed over a hundredth of the run, e limited to [-1, 1]
+    log strength = ki * integral of e dt + kp * e
+
+The planned size falls from the full size to slightly above the target, linearly in its logarithm, in the first part of
+the run, and then stays there: the strength that was needed to approach is higher than the one that holds the size, and
+it needs time to fall again before the last cut. There is no derivative term and no momentum: both amplify the noise
+of the sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+
+__all__ = ["Controller"]
+
+
+@dataclass
+class Controller:
+    """The controller and its state.
+
+    Attributes:
+        full: size of the full network.
+        aim: size at the end of the plan.
+        start: progress at which the control starts.
+        settled: progress at which the plan reaches its end.
+        log_strength: logarithm of the present strength.
+    """
+
+    full: float
+    aim: float
+    start: float = 0.02
+    settled: float = 0.4
+    kp: float = 0.5
+    ki: float = 12.0
+    smoothing: float = 0.01
+    log_strength: float = -math.inf
+    progress: float = 0.0
+    smoothed: float = 0.0
+    error: float = 0.0
+
+    @property
+    def strength(self) -> float:
+        """The present strength; 0 before the control starts."""
+        return math.exp(self.log_strength)
+
+    def begin(self, strength: float, progress: float, size: float) -> None:
+        """Start with this strength."""
+        self.log_strength, self.progress = math.log(strength), progress
+        self.smoothed, self.error = self._log(size), 0.0
+
+    def planned(self, progress: float) -> float:
+        """Logarithm of the planned size."""
+        passed = min(1.0, max(0.0, (progress - self.start) / (self.settled - self.start)))
+        return (1 - passed) * math.log(self.full) + passed * math.log(self.aim)
+
+    def update(self, progress: float, size: float) -> None:
+        """Set the strength from a measured size."""
+        elapsed = progress - self.progress
+        self.smoothed += (1 - math.exp(-elapsed / self.smoothing)) * (self._log(size) - self.smoothed)
+        error = min(1.0, max(-1.0, self.smoothed - self.planned(progress)))
+        self.log_strength += self.kp * (error - self.error) + self.ki * error * elapsed
+        self.log_strength = min(_LARGEST, max(-_LARGEST, self.log_strength))
+        self.progress, self.error = progress, error
+
+    def state(self) -> dict[str, float]:
+        """All numbers."""
+        return asdict(self)
+
+    def load(self, state: dict[str, float]) -> None:
+        """Set all numbers."""
+        for name, value in state.items():
+            setattr(self, name, float(value))
+
+    def _log(self, size: float) -> float:
+        return math.log(max(size, 1e-3 * self.aim))  # nothing left: far below any plan
+
+
+_LARGEST = 60.0
