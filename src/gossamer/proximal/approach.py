@@ -1,12 +1,15 @@
 """The way to a target: when the size is measured, what the strength is, and when the last cut is due.
 
-progress 0 to 0.02      no penalty: the optimizer's averages settle
-0.02                    the first strength: the one with which the penalty alone would set half of the weights to
-                        zero during the approach
-to 0.4                  approach: the planned size falls to the aim, slightly above the target
-to 0.92                 the size stays, the strength settles
-0.92 to 1               the last cut, as soon as the size is just above the target; at 1 in any case
-after that              `hold`: zeros stay zero, the remaining weights recover
+The parts of the way by progress, the fraction of the steps:
+
+    0 to 0.02     no penalty: the optimizer's averages settle
+    0.02          the first strength: the one with which the penalty alone would set half of the weights to zero
+                  during the approach
+    0.02 to 0.4   approach: the planned size falls to the aim, slightly above the target
+    0.4 to 0.92   the size stays, the strength settles
+    0.92 to 1     the last cut, as soon as the size is close to the target; at 1 in any case
+
+After that the zeros are held, and the remaining weights recover.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from gossamer.errors import GossamerError
 from gossamer.penalties import L2, Group, Penalty
 from gossamer.proximal.cut import Take, cut_, step_to_half
 from gossamer.proximal.fused import Move
+from gossamer.proximal.watch import SparsityWarning
 from gossamer.regularizers import Regularizer
 from gossamer.targets import Controller, Reached, Size, Target
 
@@ -31,7 +35,7 @@ _FEWEST_STEPS = 50
 _CUT_FROM = 0.92
 _CUT_WITHIN = 1.04  # of the target
 _AIM = {"params": 1.03, "flops": 1.03, "dense_params": 1.06, "dense_flops": 1.06, "bytes": 1.03}
-_BEHIND = 2.0  # times the target: the strength has not led there
+_FAR = 2.0  # times the target: the strength has not led there
 
 
 class Approach:
@@ -52,6 +56,7 @@ class Approach:
         self._controller = Controller(self._size.full, self._aim())
         self._every = max(1, self._steps // _MEASUREMENTS)
         self._calibrated = 0.0  # progress of the last exact measurement
+        self._before: float | None = None  # size before the last cut; set if that is due at the next step
 
     @property
     def strength(self) -> float:
@@ -64,11 +69,22 @@ class Approach:
         return self._size.remaining
 
     def is_due(self, step: int) -> bool:
-        """Whether to measure after this step."""
-        return step % self._every == 0 or step >= self._steps
+        """Whether to measure after the step of this number."""
+        return step % self._every == 0 or step >= self._steps - 1
 
-    def follow(self, step: int, moves: Callable[[], Sequence[Move]], take: Take) -> bool:
-        """Measure and set the strength of the next steps; true if the last cut was taken.
+    @property
+    def cuts(self) -> bool:
+        """Whether the next proximal step is the last cut."""
+        return self._before is not None and self.reached is None
+
+    def cut(self, step: int, moves: Sequence[Move], take: Take) -> None:
+        """Take the proximal step that leaves the size that was asked for; from above or, if fewer are left, below."""
+        assert self._before is not None
+        cut_(moves, take, self._size.exact, self._size.asked)
+        self.reached = Reached(self.target, self._size.full, self._before, self._size.exact(), step, self.strength)
+
+    def follow(self, step: int, moves: Callable[[], Sequence[Move]], take: Take) -> None:
+        """Measure, and set the strength of the next steps.
 
         Args:
             step: the number of steps so far.
@@ -77,18 +93,18 @@ class Approach:
         """
         controller, progress = self._controller, step / self._steps
         if progress < controller.start:
-            return False
+            return
         if controller.strength == 0:
             first = self._first or self._first_strength(moves(), take)
             controller.begin(first, progress, self._size.estimate())
-            return False
-        size = self._measured(progress, moves)
-        ends = step >= self._steps
-        if ends or (progress >= _CUT_FROM and self._size.asked <= size <= _CUT_WITHIN * self._size.asked):
-            self._cut(step, moves(), take)
-            return True
-        controller.update(progress, size)
-        return False
+            return
+        size = self._measured(step, moves)
+        near = self._size.asked <= size <= _CUT_WITHIN * self._size.asked
+        if step >= self._steps - 1 or (progress >= _CUT_FROM and near):
+            self._before = size
+            self._warn_if_far(size)
+        else:
+            controller.update(progress, size)
 
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
@@ -99,6 +115,7 @@ class Approach:
             "full": self._size.full,
             "factor": self._size.factor,
             "calibrated": self._calibrated,
+            "before": self._before,
             "controller": self._controller.state(),
             "reached": None if self.reached is None else self.reached.to_dict(),
         }
@@ -115,7 +132,7 @@ class Approach:
     def load_state(self, state: dict[str, Any]) -> None:
         """Load a checked state. Sizes refer to the full network, which may have been larger than the present one."""
         self._size.full, self._size.factor = float(state["full"]), float(state["factor"])
-        self._calibrated = float(state["calibrated"])
+        self._calibrated, self._before = float(state["calibrated"]), state["before"]
         self._controller.load(state["controller"])
         reached = state["reached"]
         names = ("full", "before", "after", "step", "strength")
@@ -130,28 +147,24 @@ class Approach:
         approach = self._steps * (self._controller.settled - self._controller.start)
         return 1e-4 if step is None else step / approach
 
-    def _measured(self, progress: float, moves: Callable[[], Sequence[Move]]) -> float:
+    def _measured(self, step: int, moves: Callable[[], Sequence[Move]]) -> float:
         """The size: estimated, exact from time to time and where the last cut may be due."""
-        size = self._size.estimate()
+        size, progress = self._size.estimate(), step / self._steps
         near = progress >= _CUT_FROM and size <= 1.2 * self._size.asked
-        if near or progress >= 1 or progress - self._calibrated >= 1 / _CALIBRATIONS:
+        if near or step >= self._steps - 1 or progress - self._calibrated >= 1 / _CALIBRATIONS:
             self._calibrated = progress
             zero_untrained_(moves())
             size = self._size.exact()
         return size
 
-    def _cut(self, step: int, moves: Sequence[Move], take: Take) -> None:
-        size, asked = self._size, self._size.asked
-        before = size.exact()
-        if before > _BEHIND * asked:
+    def _warn_if_far(self, size: float) -> None:
+        if size > _FAR * self._size.asked:
             warnings.warn(
-                f"The strength has led to {self.target.told(before, size.full)} in {self._steps} steps; the target is "
-                f"{self.target}, so the last cut is large and costs accuracy. Give more steps, or a larger target.",
-                RuntimeWarning,
+                f"The strength has led to {self.target.told(size, self._size.full)} in {self._steps} steps; the target "
+                f"is {self.target}, so the last cut is large and costs accuracy. Give more steps, or ask for more.",
+                SparsityWarning,
                 stacklevel=2,
             )
-        cut_(moves, take, size.exact, asked)
-        self.reached = Reached(self.target, size.full, before, size.exact(), step, self.strength)
 
 
 def zero_untrained_(moves: Sequence[Move]) -> int:

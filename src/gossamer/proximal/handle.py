@@ -154,7 +154,9 @@ class ProximalStep:
         self.steps += 1
         with torch.no_grad():
             places = self._places.stepped(optimizer)
-            if factor > 0:
+            if self._approach is not None and self._approach.cuts and not self.held:
+                self._cut(self._approach, optimizer, places)
+            elif factor > 0:
                 self._take(self._moves(optimizer, places, factor))
             else:
                 self._require_finite((rule, weight) for rule, weight, _ in places)
@@ -164,15 +166,16 @@ class ProximalStep:
                 for bias, dead in self._dead_biases or ():
                     bias.masked_fill_(dead, 0.0)
             elif self._approach is not None and not self.held and self._approach.is_due(self.steps):
-                self._follow(self._approach, optimizer, places)
+                self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
             if connection.has_wrappers:
                 self._latest_zeros = {rule.name: weight == 0 for rule, weight, _ in places}
 
-    def _follow(self, approach: Approach, optimizer: Optimizer, places: list[Place]) -> None:
-        """Measure the size on the way to a target; after the last cut, hold the zeros."""
-        if approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take):
-            self.hold()
-            self._zero_dead_biases(optimizer)
+    def _cut(self, approach: Approach, optimizer: Optimizer, places: list[Place]) -> None:
+        """The last proximal step on the way to a target; from then on, the zeros are held."""
+        self._require_finite((rule, weight) for rule, weight, _ in places)
+        approach.cut(self.steps, self._moves(optimizer, places, 1.0), self._take)
+        self.hold()
+        self._zero_dead_biases(optimizer)
 
     @torch.no_grad()
     def _zero_dead_biases(self, optimizer: Optimizer) -> None:

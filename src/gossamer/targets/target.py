@@ -90,8 +90,8 @@ class Reached:
     Attributes:
         target: the target.
         full: size of the full network: weights, MACs or bytes.
-        before: size before the last cut.
-        after: size after it; below the target by less than one weight or unit.
+        before: size to which the strength had led.
+        after: size after the last cut; below the target by less than one weight or unit.
         step: number of the step after which the cut was taken.
         strength: the strength at that moment.
     """
@@ -105,7 +105,7 @@ class Reached:
 
     @property
     def cut(self) -> float:
-        """The part of the network that the last cut removed."""
+        """The part of the network that the last cut removed; negative if it had become too small, and got some back."""
         return 1 - self.after / self.before if self.before else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,8 +114,9 @@ class Reached:
         return {"kind": self.target.kind, "value": self.target.value, **figures, "cut": self.cut}
 
     def __str__(self) -> str:
+        told = self.target.told
+        change = f"removed {self.cut:.1%} of that" if self.cut >= 0 else f"gave back {-self.cut:.1%}"
         return (
-            f"target {self.target}: {self.target.told(self.before, self.full)} at strength {self.strength:.3g} after "
-            f"{self.step} steps; the last cut removed {self.cut:.1%} of that and left "
-            f"{self.target.told(self.after, self.full)}"
+            f"target {self.target}: {told(self.before, self.full)} at strength {self.strength:.3g} after {self.step} "
+            f"steps; the last cut {change} and left {told(self.after, self.full)}"
         )

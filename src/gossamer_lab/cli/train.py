@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -96,17 +96,25 @@ def _configuration(dataset: str, settings: Mapping[str, Any], options: RunOption
     for option in ("strength", "a", "s"):
         if option in settings and option not in spec.options:
             raise GossamerError(f"`--{option}` has no effect on regularizer {name!r}. Leave it out.")
-    chosen: dict[str, Any] = {**defaults(dataset, name), "regularizer": name, **settings}
+    own = defaults(dataset, name)
+    if any(setting.startswith("target_") for setting in settings):
+        own["strength"] = 0.0  # driven by the target
+    chosen: dict[str, Any] = {**own, "regularizer": name, **settings}
     return TrainingConfig(dataset=dataset, **chosen)
 
 
 def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     """Return the configurations of the baselines by subfolder, without the one that equals the run itself."""
-    return {
-        folder: replace(config, regularizer=name, strength=defaults(config.dataset, name)["strength"], a=None, s=None)
-        for folder, name in _BASELINES.items()
-        if name != config.regularizer
-    }
+    return {folder: _baseline(config, name) for folder, name in _BASELINES.items() if name != config.regularizer}
+
+
+def _baseline(config: TrainingConfig, name: str) -> TrainingConfig:
+    """Return the configuration of a baseline, at the same target if there is one."""
+    if config.target is not None and name != "none":
+        return replace(config, regularizer=name, strength=0.0, a=None, s=None)
+    without: dict[str, Any] = {each.name: None for each in fields(config) if each.name.startswith("target_")}
+    strength = defaults(config.dataset, name)["strength"]
+    return replace(config, regularizer=name, strength=strength, a=None, s=None, **without)
 
 
 def _open_runs(dataset: str, options: RunOptions, jobs: list[_Job]) -> Path:
