@@ -5,8 +5,8 @@ The parts of the way by progress, the fraction of the steps:
     0 to 0.02     no penalty: the optimizer's averages settle
     0.02          the first strength: the one with which the penalty alone would set half of the weights to zero
                   during the approach
-    0.02 to 0.4   approach: the planned size falls to the aim, slightly above the target
-    0.4 to 0.92   the size stays, the strength settles
+    0.02 to 0.5   approach: the planned size falls to the aim, slightly above the target
+    0.5 to 0.92   the size stays, the strength settles
     0.92 to 1     the last cut, as soon as the size is close to the target; at 1 in any case
 
 After that the zeros are held, and the remaining weights recover.

@@ -3,9 +3,11 @@
 It takes the place of an ordinary proximal step, so it starts from the weights that the optimizer has just moved, where
 hardly any is zero. The zero set of a proximal step grows with the step, so the size of the network falls with it, and
 the smallest step that reaches a size is found by bisection. It is longer than an ordinary step if the network is still
-too large, and shorter if it has become too small. Where several weights become zero at once (a group, equal magnitudes), they
-are zeroed in the order of their magnitudes, and the number of them is found by bisection as well. The size is thus met
-to one weight; where whole units count, to one unit.
+too large, and shorter if it has become too small.
+
+Where several weights become zero at once (a group, equal magnitudes), they are zeroed in the order of their magnitudes,
+and the number of them is found by bisection as well. The size is thus met to one weight; where whole units count, to
+one unit.
 
 Only the zeros of that step are taken. The weights that remain keep their values: shrinking them would change the
 network more than the zeros do.

@@ -5,10 +5,13 @@ With progress t from 0 to 1, size n(t) and planned size p(t):
     e(t)         = log n(t) - log p(t), n smoothed over a hundredth of the run, e limited to [-1, 1]
     log strength = ki * integral of e dt + kp * e
 
-The planned size falls from the full size to slightly above the target, linearly in its logarithm, in the first part of
-the run, and then stays there: the strength that was needed to approach is higher than the one that holds the size, and
-it needs time to fall again before the last cut. There is no derivative term and no momentum: both amplify the noise
-of the sizes.
+The planned size falls from the full size to the aim, slightly above the target, in the first half of the run,
+
+    log p = log aim + (1 - u)^2 (log full - log aim),   u from 0 to 1,
+
+and then stays there. It falls fast first, because the strength that leads to a size is higher than the one that holds
+it, and needs time to fall again before the last cut; and it arrives slowly, because weights that are zero do not come
+back easily. There is no derivative term and no momentum: both amplify the noise of the sizes.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ class Controller:
     full: float
     aim: float
     start: float = 0.02
-    settled: float = 0.4
-    kp: float = 0.5
+    settled: float = 0.5
+    kp: float = 1.0
     ki: float = 12.0
     smoothing: float = 0.01
     log_strength: float = -math.inf
@@ -55,8 +58,8 @@ class Controller:
 
     def planned(self, progress: float) -> float:
         """Logarithm of the planned size."""
-        passed = min(1.0, max(0.0, (progress - self.start) / (self.settled - self.start)))
-        return (1 - passed) * math.log(self.full) + passed * math.log(self.aim)
+        ahead = 1 - min(1.0, max(0.0, (progress - self.start) / (self.settled - self.start)))
+        return math.log(self.aim) + ahead**2 * math.log(self.full / self.aim)
 
     def update(self, progress: float, size: float) -> None:
         """Set the strength from a measured size."""
