@@ -80,7 +80,7 @@ def test_the_zero_set_is_that_of_a_proximal_step():
         sets.append(torch.cat([(move.weight != 0).flatten() for move in trial]))
     kept = torch.cat([(move.weight != 0).flatten() for move in moves])
     larger = [mask for mask in sets if int(mask.sum()) >= 60][-1]
-    smaller = [mask for mask in sets if int(mask.sum()) <= 60][0]
+    smaller = next(mask for mask in sets if int(mask.sum()) <= 60)
     assert bool((smaller <= kept).all())
     assert bool((kept <= larger).all())
 

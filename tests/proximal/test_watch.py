@@ -60,10 +60,11 @@ def test_dead_relus():
 
 
 def test_no_zeros_after_a_third():
-    found = warned(net(), 1e-12)
+    found = warned(net(), 1e-12, steps=300)
     assert len(found) == 1
-    assert "After 20 steps with the penalty no weight is zero" in found[0]
-    assert warned(net(), 1e-3, regularizer=gossamer.l2) == []  # it has none
+    assert "After 100 steps with the penalty no weight is zero" in found[0]
+    assert warned(net(), 1e-12, steps=300, schedule=gossamer.warm_up(1000)) == []
+    assert warned(net(), 1e-3, steps=300, regularizer=gossamer.l2) == []  # it has none
 
 
 def test_scale_free_weights():

@@ -22,16 +22,14 @@ def follow(controller, size, steps=500, first=1e-5):
     return sizes, strengths
 
 
-@pytest.mark.parametrize("aim", [0.01, 0.05, 0.2, 0.5])
+@pytest.mark.parametrize("aim", [0.01, 0.05, 0.2])
 @pytest.mark.parametrize("power", [0.7, 1.5])
 @pytest.mark.parametrize("start", [1 / 30, 1, 10])
 def test_the_size_settles_at_the_aim(aim, power, start):
     """Wherever the strength starts, within reason."""
     controller = Controller(full=1000.0, aim=1000.0 * aim)
     needed = 1e-3 * (aim ** (-1 / power) - 1)
-    sizes, strengths = follow(
-        controller, lambda strength: 1000 / (1 + strength / 1e-3) ** power, first=start * needed
-    )
+    sizes, strengths = follow(controller, lambda strength: 1000 / (1 + strength / 1e-3) ** power, first=start * needed)
     late = sizes[int(0.9 * len(sizes)) :]
     assert all(abs(size / controller.aim - 1) < 0.1 for size in late)
     assert strengths[-1] == pytest.approx(needed, rel=0.2)

@@ -36,6 +36,6 @@ def test_the_report_has_both_figures():
     assert reached.cut == pytest.approx(1 / 11)
     assert "11.0000% of the weights" in str(reached)
     assert "removed 9.1% of that and left 10.0000%" in str(reached)
-    assert reached.to_dict()["kind"] == "params"
+    assert Reached.from_dict(reached.to_dict()) == reached
     grown = Reached(Target(params=0.1), full=1000, before=80, after=100, step=900, strength=1e-3)
     assert "gave back 25.0% and left 10.0000%" in str(grown)

@@ -139,7 +139,8 @@ class ProximalStep:
                 self._zero_dead_biases(optimizer)
         elif self._watch is not None and self._watch.is_due(self.steps):
             with torch.no_grad():
-                self._watch.look(self.steps, self._places.stepped(optimizer))
+                warming = self._approach is None and self._schedule(self.steps) < 1
+                self._watch.look(self.steps, self._places.stepped(optimizer), warming=warming)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Take the proximal step."""

@@ -25,6 +25,7 @@ __all__ = ["SparsityWarning", "Watch"]
 _LOOKS = 60  # in a training of known length
 _STEPS_BETWEEN_LOOKS = 100  # if the length is unknown
 _LONG = 6_000  # steps: the length of a training of unknown length, for the lack of zeros
+_FEW = 100  # steps in which the lack of zeros says nothing
 _IN_SUCCESSION = 3
 _ROUNDING = 1e-5
 
@@ -43,9 +44,9 @@ class Watch:
     """
 
     def __init__(self, regularizer: Regularizer, steps: int | None, *, zeros: bool = True) -> None:
-        self._first = regularizer.rules[0]
+        self._first, self._last = regularizer.rules[0], regularizer.rules[-1]
         self._every = max(1, (steps or _STEPS_BETWEEN_LOOKS * _LOOKS) // _LOOKS)
-        self._third = (steps or _LONG) // 3
+        self._third = max(_FEW, (steps or _LONG) // 3)
         self._zeros_expected = zeros
         self._given: set[str] = set()
         self._seen = {"constant": 0, "scale-free": 0}
@@ -54,18 +55,24 @@ class Watch:
         """Whether to look before the step of this number."""
         return step > 0 and step % self._every == 0
 
-    def look(self, step: int, places: Sequence[Place]) -> None:
-        """Look at the weights and their gradients, and warn."""
+    def look(self, step: int, places: Sequence[Place], *, warming: bool = False) -> None:
+        """Look at the weights and their gradients, and warn; while the strength is warming up, not of missing zeros."""
         counts = {rule.name: int(torch.count_nonzero(weight)) for rule, weight, _ in places}
         self._last_units(places, counts)
         self._constant_output(places, counts)
-        self._no_zeros(step, places, counts)
+        if not warming:
+            self._no_zeros(step, places, counts)
         self._scale_free(places)
 
     def _last_units(self, places: Sequence[Place], counts: dict[str, int]) -> None:
         if "units" in self._given:
             return
-        narrow = [rule.name for rule, weight, _ in places if _has_one_unit(rule, weight, counts[rule.name])]
+        narrow = [
+            rule.name
+            for rule, weight, _ in places
+            # One of the outputs of the network may be left alone, by a bias of the others.
+            if (rule is not self._last and _has_one_unit(rule, weight, counts[rule.name])) or counts[rule.name] == 0
+        ]
         if narrow:
             self._warn(
                 "units",

@@ -3,7 +3,7 @@
 With progress t from 0 to 1, size n(t) and planned size p(t):
 
     e(t)         = log n(t) - log p(t), n smoothed over a hundredth of the run, e limited to [-1, 1]
-    log strength = ki * integral of e dt + kp * e
+    log strength = integral of ki e dt + kp e, with three times the gain where e < 0
 
 The planned size falls from the full size to the aim, slightly above the target, in the first half of the run,
 
@@ -11,7 +11,7 @@ The planned size falls from the full size to the aim, slightly above the target,
 
 and then stays there. It falls fast first, because the strength that leads to a size is higher than the one that holds
 it, and needs time to fall again before the last cut; and it arrives slowly, because weights that are zero do not come
-back easily. There is no derivative term and no momentum: both amplify the noise of the sizes.
+back easily, and units that are zero do not come back at all. The higher gain below the plan has the same reason. There is no derivative term and no momentum: both amplify the noise of the sizes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Controller:
     settled: float = 0.5
     kp: float = 1.0
     ki: float = 12.0
+    brake: float = 3.0
     smoothing: float = 0.01
     log_strength: float = -math.inf
     progress: float = 0.0
@@ -66,7 +67,8 @@ class Controller:
         elapsed = progress - self.progress
         self.smoothed += (1 - math.exp(-elapsed / self.smoothing)) * (self._log(size) - self.smoothed)
         error = min(1.0, max(-1.0, self.smoothed - self.planned(progress)))
-        self.log_strength += self.kp * (error - self.error) + self.ki * error * elapsed
+        gain = self.ki if error > 0 else self.brake * self.ki
+        self.log_strength += self.kp * (error - self.error) + gain * error * elapsed
         self.log_strength = min(_LARGEST, max(-_LARGEST, self.log_strength))
         self.progress, self.error = progress, error
 

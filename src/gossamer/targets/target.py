@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -112,6 +113,12 @@ class Reached:
         """Numbers and strings, for JSON."""
         figures = {name: value for name, value in vars(self).items() if name != "target"}
         return {"kind": self.target.kind, "value": self.target.value, **figures, "cut": self.cut}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Reached:
+        """The inverse of `to_dict`."""
+        names = ("full", "before", "after", "step", "strength")
+        return cls(Target(**{values["kind"]: values["value"]}), **{name: values[name] for name in names})
 
     def __str__(self) -> str:
         told = self.target.told

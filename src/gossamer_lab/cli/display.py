@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from gossamer.targets import Reached
 from gossamer_lab.cli.networks import Comparison
 from gossamer_lab.data import Dataset
 from gossamer_lab.reporting.tables import Table, percent, print_tables
@@ -81,6 +82,9 @@ class Display:
         )
         columns = ("", "strength", "accuracy", "weights kept", "MACs kept", "epochs", "seconds")
         print_tables(self._out, [Table(columns, rows, title), _layers(results)])
+        for result in results:
+            if result.target is not None:
+                self._out.print(f"{_label(result.regularizer)}: {Reached.from_dict(result.target)}", markup=False)
         for layer in results[0].measurement["layers"]:
             if layer["nonzeros"] == 0:
                 self.message(f"warning: layer {layer['name']} has no weights left; lower `--strength`")

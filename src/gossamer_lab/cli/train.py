@@ -96,10 +96,8 @@ def _configuration(dataset: str, settings: Mapping[str, Any], options: RunOption
     for option in ("strength", "a", "s"):
         if option in settings and option not in spec.options:
             raise GossamerError(f"`--{option}` has no effect on regularizer {name!r}. Leave it out.")
-    own = defaults(dataset, name)
-    if any(setting.startswith("target_") for setting in settings):
-        own["strength"] = 0.0  # driven by the target
-    chosen: dict[str, Any] = {**own, "regularizer": name, **settings}
+    target = next((each.removeprefix("target_") for each in settings if each.startswith("target_")), None)
+    chosen: dict[str, Any] = {**defaults(dataset, name, target), "regularizer": name, **settings}
     return TrainingConfig(dataset=dataset, **chosen)
 
 
