@@ -61,7 +61,7 @@ def test_exact_sizes_are_those_of_shrink(seed, tmp_path):
     assert found["dense_flops"] == pytest.approx(left.macs)
     assert found["flops"] == pytest.approx(left.macs_nonzero, abs=4)  # which is rounded down for each layer
     gossamer.save(small, tmp_path / "small.safetensors", sparse=True)
-    assert found_bytes == (tmp_path / "small.safetensors").stat().st_size
+    assert 0 <= found_bytes - (tmp_path / "small.safetensors").stat().st_size <= 40  # digits of checksums
     assert (sizes["params"].full, sizes["flops"].full) == (full.weights, full.macs)
     for kind, size in sizes.items():
         assert size.estimate() == pytest.approx(found[kind])  # calibrated

@@ -11,7 +11,8 @@ The planned size falls from the full size to the aim, slightly above the target,
 
 and then stays there. It falls fast first, because the strength that leads to a size is higher than the one that holds
 it, and needs time to fall again before the last cut; and it arrives slowly, because weights that are zero do not come
-back easily, and units that are zero do not come back at all. The higher gain below the plan has the same reason. There is no derivative term and no momentum: both amplify the noise of the sizes.
+back easily, and units that are zero do not come back at all. The higher gain below the plan has the same reason. There
+is no derivative term and no momentum: both amplify the noise of the sizes.
 """
 
 from __future__ import annotations
