@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median, stdev

@@ -15,7 +15,7 @@ and afterwards:
 from gossamer import penalties
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
-from gossamer.proximal import ProximalStep, SparsityWarning, attach, constant, copy_zeros, warm_up
+from gossamer.proximal import Path, ProximalStep, SparsityWarning, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
     combined_group_exclusive,
@@ -36,6 +36,7 @@ __all__ = [
     "GossamerError",
     "GraphFormWarning",
     "Measurement",
+    "Path",
     "Plan",
     "ProximalStep",
     "Reached",

@@ -211,10 +211,13 @@ def test_a_strength_is_where_the_control_starts():
     model = net()
     optimizer = sgd(model)
     handle = gossamer.attach(optimizer, gossamer.l1(model, 0.123), target=Target(params=0.1), steps=STEPS)
-    assert handle.strength == 0
-    train(model, optimizer, 0, 3)
     assert handle.strength == pytest.approx(0.123)
     assert handle.reached is None
+    handle.remove()
+    handle = gossamer.attach(optimizer, gossamer.l1(model), target=Target(params=0.1), steps=STEPS)
+    assert handle.strength == 0
+    train(model, optimizer, 0, 3)
+    assert handle.strength > 0
 
 
 def attach(target, regularizer=None, model=None, **options):

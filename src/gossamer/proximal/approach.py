@@ -9,7 +9,8 @@ The parts of the way by progress, the fraction of the steps:
     0.5 to 0.92   the size stays, the strength settles
     0.92 to 1     the last cut, as soon as the size is close to the target; at 1 in any case
 
-After that the zeros are held, and the remaining weights recover.
+After that the zeros are held, and the remaining weights recover. If the regularizer has a strength of its own, the
+approach starts with it at the first step.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ class Approach:
         self._steps = _checked_steps(target, regularizer, steps)
         self.target = target
         self.reached: Reached | None = None
-        self._first = regularizer.strength
         self._size = Size(target, regularizer)
         _require_reachable(self._size)
-        self._controller = Controller(self._size.full, self._aim())
+        self._controller = Controller(self._aim())
+        if regularizer.strength is not None:  # a training that goes on: at once, or the zeros that it has are lost
+            self._controller.begin(regularizer.strength, 0.0, self._size.estimate())
         self._every = max(1, self._steps // _MEASUREMENTS)
         self._calibrated = 0.0  # progress of the last exact measurement
         self._before: float | None = None  # size before the last cut; set if that is due at the next step
@@ -95,8 +97,7 @@ class Approach:
         if progress < controller.start:
             return
         if controller.strength == 0:
-            first = self._first or self._first_strength(moves(), take)
-            controller.begin(first, progress, self._size.estimate())
+            controller.begin(self._first_strength(moves(), take), progress, self._size.estimate())
             return
         size = self._measured(step, moves)
         near = self._size.asked <= size <= _CUT_WITHIN * self._size.asked
@@ -136,6 +137,16 @@ class Approach:
         self._controller.load(state["controller"])
         reached = state["reached"]
         self.reached = None if reached is None else Reached.from_dict(reached)
+
+    def refer_to(self, full: float) -> None:
+        """Let fractions refer to this full size: that of the network before units were removed."""
+        self._size.full = full
+        self._controller.aim = self._aim()
+
+    @property
+    def full(self) -> float:
+        """The size that fractions refer to."""
+        return self._size.full
 
     def _aim(self) -> float:
         return min(self._size.full, _AIM[self.target.kind] * self._size.asked)

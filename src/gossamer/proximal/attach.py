@@ -63,7 +63,7 @@ def attach(
             for their first one. "euclidean" behind an adaptive optimizer minimises another objective.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
         target: the size that the network has to reach, for example `gossamer.Target(params=0.05)`. It drives the
-            strength; the regularizer's own, if it has one, is where it starts. See docs/targets.md.
+            strength. The regularizer's own, if it has one, is the first strength. See docs/targets.md.
         steps: the number of optimizer steps until the target must be reached. After that the zeros are held and the
             other weights recover, so train on. Without a target, the length of the training, for its warnings.
         step_size: the step size of an optimizer that is not known, as a function of the parameter, its parameter group

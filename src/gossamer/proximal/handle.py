@@ -75,6 +75,13 @@ class ProximalStep:
         """Whether `hold` has been called."""
         return self._zeros is not None or self._hold_at_next_step
 
+    def refer_to(self, full: float | None) -> float:
+        """Let a target's fraction refer to this full size, if not None; return the size that it refers to."""
+        assert self._approach is not None
+        if full is not None:
+            self._approach.refer_to(full)
+        return self._approach.full
+
     @torch.no_grad()
     def hold(self) -> None:
         """End the penalty and keep the zeros: weights that are zero now stay exactly zero, the others train freely.

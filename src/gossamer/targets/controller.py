@@ -5,9 +5,9 @@ With progress t from 0 to 1, size n(t) and planned size p(t):
     e(t)         = log n(t) - log p(t), n smoothed over a hundredth of the run, e limited to [-1, 1]
     log strength = integral of ki e dt + kp e, with three times the gain where e < 0
 
-The planned size falls from the full size to the aim, slightly above the target, in the first half of the run,
+The planned size falls from the size at the start to the aim, slightly above the target, in the first half of the run,
 
-    log p = log aim + (1 - u)^2 (log full - log aim),   u from 0 to 1,
+    log p = log aim + (1 - u)^2 (log start - log aim),   u from 0 to 1,
 
 and then stays there. It falls fast first, because the strength that leads to a size is higher than the one that holds
 it, and needs time to fall again before the last cut; and it arrives slowly, because weights that are zero do not come
@@ -28,15 +28,15 @@ class Controller:
     """The controller and its state.
 
     Attributes:
-        full: size of the full network.
         aim: size at the end of the plan.
+        origin: size at the start of the plan.
         start: progress at which the control starts.
         settled: progress at which the plan reaches its end.
         log_strength: logarithm of the present strength.
     """
 
-    full: float
     aim: float
+    origin: float = 0.0
     start: float = 0.02
     settled: float = 0.5
     kp: float = 1.0
@@ -54,14 +54,15 @@ class Controller:
         return math.exp(self.log_strength)
 
     def begin(self, strength: float, progress: float, size: float) -> None:
-        """Start with this strength."""
+        """Start with this strength and the plan at this size."""
         self.log_strength, self.progress = math.log(strength), progress
         self.smoothed, self.error = self._log(size), 0.0
+        self.start, self.origin = progress, max(size, self.aim)
 
     def planned(self, progress: float) -> float:
         """Logarithm of the planned size."""
         ahead = 1 - min(1.0, max(0.0, (progress - self.start) / (self.settled - self.start)))
-        return math.log(self.aim) + ahead**2 * math.log(self.full / self.aim)
+        return math.log(self.aim) + ahead**2 * math.log(self.origin / self.aim)
 
     def update(self, progress: float, size: float) -> None:
         """Set the strength from a measured size."""
