@@ -30,8 +30,8 @@ from gossamer.targets import Controller, Reached, Size, Target
 
 __all__ = ["Approach", "makes_zeros", "zero_untrained_"]
 
-_MEASUREMENTS = 500  # of the estimated size, in a run
-_CALIBRATIONS = 12  # by the exact size
+_MEASUREMENTS = 300  # of the estimated size, in a run
+_CALIBRATIONS = 6  # by the exact size
 _FEWEST_STEPS = 50
 _CUT_FROM = 0.92
 _CUT_WITHIN = 1.04  # of the target

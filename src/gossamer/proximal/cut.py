@@ -30,13 +30,14 @@ Take = Callable[[list[Move]], None]
 
 _EXPONENTS = (-60.0, 100.0)  # steps from 2^-60 to 2^100
 _BISECTIONS = 40
+_ROUGH = 14  # bisections to a hundredth of an octave
 
 
 def step_to_half(moves: Sequence[Move], take: Take) -> float | None:
     """The proximal step that sets half of the non-zero weights to zero; None if there is none. Weights are restored."""
     trial = _Trial(moves, take)
     size = trial.nonzeros()
-    _, step = trial.bracket(trial.nonzeros, size / 2)
+    _, step = trial.bracket(trial.nonzeros, size / 2, _ROUGH)
     trial.restore()
     return step if step < math.inf else None
 
@@ -94,13 +95,13 @@ class _Trial:
         elif step > 0:
             self._take([move._replace(step=step * move.step) for move in self._moves])
 
-    def bracket(self, size: Callable[[], float], asked: float) -> tuple[float, float]:
+    def bracket(self, size: Callable[[], float], asked: float, bisections: int = _BISECTIONS) -> tuple[float, float]:
         """Two neighbouring steps: after the first, 0 or more, the size is above `asked`; after the second it is not."""
         self.restore()
         low, high = 0.0, math.inf
         many, few = self.nonzeros(), 0.0
         smallest, largest = _EXPONENTS
-        for _ in range(_BISECTIONS):
+        for _ in range(bisections):
             if many - few <= 1:
                 break
             middle = (smallest + largest) / 2
