@@ -8,8 +8,8 @@ export MPLBACKEND ?= Agg
 
 .PHONY: demo test check format soak bench clean
 
-demo: $(INSTALLED)  ## train a sparse network on DIGITS and show what is left of it
-	$(BIN)/gossamer train digits --run-dir runs/demo --overwrite
+demo: $(INSTALLED)  ## train a network with 1 % of its weights on DIGITS, beside a dense one and one with l1
+	$(BIN)/gossamer train digits --target-params 1% --run-dir runs/demo --overwrite
 
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/pytest -n 2

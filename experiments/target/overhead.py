@@ -23,7 +23,7 @@ from gossamer.proximal.approach import Approach
 from gossamer.proximal.watch import Watch
 from gossamer_lab.training import TrainingConfig, assemble, channels_last, load_dataset
 
-STEPS, RUN = 6_000, 1_100
+STEPS, RUN = 6_000, 1_010
 KINDS = ("params", "flops", "dense_flops")
 
 

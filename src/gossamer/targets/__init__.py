@@ -2,6 +2,6 @@
 
 from gossamer.targets.controller import Controller
 from gossamer.targets.sizes import Size
-from gossamer.targets.target import Reached, Target
+from gossamer.targets.target import Kind, Reached, Target
 
-__all__ = ["Controller", "Reached", "Size", "Target"]
+__all__ = ["Controller", "Kind", "Reached", "Size", "Target"]

@@ -104,6 +104,10 @@ class Display:
         columns = ("", "weights", "MACs", "file", *(f"batch of {size}" for size in networks[0].seconds))
         print_tables(self._out, [Table(columns, rows, "Network, file and latency")])
 
+    def table(self, table: Table) -> None:
+        """Print a table."""
+        print_tables(self._out, [table])
+
     def text(self, text: str) -> None:
         """Print text as it is."""
         self._out.print(text, markup=False)
