@@ -35,7 +35,14 @@ def summary(results: list[RunResult]) -> Table:
         runs = [result for result in results if result.regularizer == name]
         figures = (mean(getattr(run, field) for run in runs) for field in ("accuracy", "params_kept", "flops_kept"))
         seconds = mean(run.seconds for run in runs)
-        rows.append([name, f"{runs[0].strength:g}", *(f"{percent(figure)} %" for figure in figures), f"{seconds:.1f}"])
+        rows.append(
+            [
+                name,
+                f"{mean(run.strength for run in runs):.2g}",
+                *(f"{percent(figure)} %" for figure in figures),
+                f"{seconds:.1f}",
+            ]
+        )
     columns = ("regularizer", "strength", "test accuracy", "weights kept", "MACs kept", "seconds")
     return Table(columns, rows)
 

@@ -2,8 +2,8 @@
 
 In your own training loop:
 
-    regularizer = gossamer.integrated_tl1(model, strength=1e-4, a=0.1, s=0.1)
-    gossamer.attach(optimizer, regularizer)      # every optimizer.step() now ends in the proximal step
+    regularizer = gossamer.integrated_tl1(model)
+    gossamer.attach(optimizer, regularizer, target=gossamer.Target(params=0.05), steps=10_000)
 
 and afterwards:
 

@@ -67,7 +67,7 @@ class Display:
         rows = [
             [
                 _label(result.regularizer),
-                f"{result.strength:g}" if result.strength else "-",
+                f"{result.strength:.3g}" if result.strength else "-",
                 f"{percent(result.accuracy)} %",
                 f"{percent(result.params_kept)} %",
                 f"{percent(result.flops_kept)} %",
