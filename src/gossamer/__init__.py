@@ -18,6 +18,7 @@ from gossamer.measurement import Measurement, measure
 from gossamer.proximal import Path, ProximalStep, SparsityWarning, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
+    UnregularizedWarning,
     combined_group_exclusive,
     group_lasso,
     group_transformed_l1,
@@ -43,6 +44,7 @@ __all__ = [
     "Regularizer",
     "SparsityWarning",
     "Target",
+    "UnregularizedWarning",
     "attach",
     "combined_group_exclusive",
     "constant",

@@ -156,9 +156,9 @@ double exclusive_step(Tile<Real> &tile, const Term *single, const Term &term) {
                 return (step_of(i) > 0) & (std::fabs(w[i]) > own_k * total[g] * step_of(i));
             };
             add_up<Real>(magnitudes + group, n, tile.taps,
-                         [=](int64_t g, int64_t i) { return survives(g, i) ? std::fabs(w[i]) : Real(0); });
+                         [=](int64_t g, int64_t i) { return std::fabs(w[i]) * Real(survives(g, i)); });
             add_up<Real>(steps + group, n, tile.taps,
-                         [=](int64_t g, int64_t i) { return survives(g, i) ? step_of(i) : Real(0); });
+                         [=](int64_t g, int64_t i) { return step_of(i) * Real(survives(g, i)); });
         });
         rising = false;
         for (int64_t g = 0; g < tile.count; ++g) {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "power.hpp"
 #include "table.hpp"
@@ -88,8 +87,7 @@ inline float small_polynomial(float u) {
 // All lengths are divided by max(a, 1); otherwise their powers would overflow for large a.
 //
 // quick: for u <= 1/4 a polynomial in u needs no square root. For magnitudes above the threshold k (a + 1) / a of the convex
-// case, u <= (27/4) q / (1 + q)^3 with q = k (a + 1) / a^2, which is below 1/4 for q <= 0.0414. In the other case,
-// k > a^2 / (2 (a + 1)), the threshold is at least a / 2.
+// case, u <= (27/4) q / (1 + q)^3 with q = k (a + 1) / a^2, which is below 1/4 for q <= 0.0414.
 template <typename Real>
 struct TransformedL1 {
     static constexpr bool has_quick = sizeof(Real) == sizeof(float);
