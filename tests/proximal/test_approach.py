@@ -264,3 +264,29 @@ def test_a_training_that_is_too_short_for_its_target_warns(tmp_path):
         train(model, optimizer, 0, 50)
     assert any("the last cut is large and costs accuracy" in str(warning.message) for warning in seen)
     assert int(sum((p != 0).sum() for p in model.parameters() if p.dim() > 1)) == 6
+
+
+def test_units_that_shrink_has_to_keep_are_reported():
+    class Fixed(nn.Module):
+        """The number of hidden units is hard-coded: all of them stay."""
+
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.output = nn.Linear(10, 24), nn.Linear(24, 3)
+
+        def forward(self, x):
+            return self.output(torch.relu(self.hidden(x)).view(-1, 4, 6).flatten(1))
+
+    torch.manual_seed(0)
+    model = Fixed()
+    optimizer = sgd(model)
+    handle = gossamer.attach(
+        optimizer, gossamer.group_lasso(model, example=X), target=Target(dense_params=0.3), steps=60
+    )
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        train(model, optimizer, 0, 60)
+    small = gossamer.shrink(model, X, form="module")
+    assert handle.reached.after == sum(p.numel() for p in small.parameters() if p.dim() > 1)
+    assert handle.reached.after == 10 * 24 + 24 * 3
+    assert any("sizes are hard-coded" in str(warning.message) for warning in seen)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gossamer.errors import GossamerError
@@ -84,6 +85,21 @@ class Approach:
         assert self._before is not None
         cut_(moves, take, self._size.exact, self._size.asked)
         self.reached = Reached(self.target, self._size.full, self._before, self._size.exact(), step, self.strength)
+
+    def verify(self) -> None:
+        """After the last cut and without dead biases: compare with what `shrink` really leaves."""
+        size = self._size.verified()
+        if size is None or self.reached is None:
+            return
+        if size > 1.01 * self.reached.after:
+            warnings.warn(
+                f"The target {self.target} is met by the units that carry a signal, but `shrink` leaves "
+                f"{self.target.told(size, self._size.full)}: it has to keep units, mostly because sizes are hard-coded "
+                "in `forward`. `print(gossamer.plan(model, example))` names them.",
+                SparsityWarning,
+                stacklevel=2,
+            )
+        self.reached = replace(self.reached, after=size)
 
     def follow(self, step: int, moves: Callable[[], Sequence[Move]], take: Take) -> None:
         """Measure, and set the strength of the next steps.

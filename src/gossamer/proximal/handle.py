@@ -184,6 +184,7 @@ class ProximalStep:
         approach.cut(self.steps, self._moves(optimizer, places, 1.0), self._take)
         self.hold()
         self._zero_dead_biases(optimizer)
+        approach.verify()
 
     @torch.no_grad()
     def _zero_dead_biases(self, optimizer: Optimizer) -> None:

@@ -2,7 +2,7 @@
 
 The model is traced once. After that only the analysis runs, on the present values of the weights: milliseconds for a
 small network. Nothing is built, so nothing is verified: units that a verified plan has to keep (hard-coded sizes) are
-counted as removed. `gossamer.plan` has the last word.
+counted as removed. `verified` has the last word.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from gossamer.example import Example, call_with
 from gossamer.shrinking.analyse import Analysis, analyse
+from gossamer.shrinking.api import shrink
 from gossamer.shrinking.apply import biases_of_dead_units, smaller_copy
 from gossamer.shrinking.decide import Indices, decide, kept_indices, make_plan
 from gossamer.shrinking.trace import TracedModel, trace
@@ -31,7 +32,7 @@ class Remaining:
     """
 
     def __init__(self, model: nn.Module, example: Example) -> None:
-        self._model = model
+        self._model, self._example = model, example
         self._call = call_with(model, example)
         self._traced: TracedModel | None = None
         self._shapes: list[torch.Size] = []
@@ -46,6 +47,10 @@ class Remaining:
         """A copy of the model with the part that is left."""
         with self._without_dead_biases() as analysis:
             return smaller_copy(self._model, make_plan(analysis)[0])
+
+    def verified(self) -> nn.Module:
+        """What `shrink` does leave now, as a module, after building and verifying it."""
+        return shrink(self._model, self._example, form="module")
 
     def dead_biases(self) -> list[tuple[Tensor, Tensor]]:
         """The biases, norm shifts and running means of dead units, each with a mask of these entries."""

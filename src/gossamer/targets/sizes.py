@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.layers import Weight, find_weights, multiply_adds, require_supported
@@ -90,11 +90,22 @@ class Size:
             self.factor = size / quick
         return size
 
+    @torch.no_grad()
+    def verified(self) -> float | None:
+        """The size of what `shrink` really leaves, where whole units or a file count; None elsewhere."""
+        if self.remaining is None or not (self.counts_units or self.target.kind == "bytes"):
+            return None
+        small = self.remaining.verified()
+        if self.target.kind == "bytes":
+            return _file_size(small)
+        left = {weight.name: weight.parameter.numel() for weight in find_weights(small)}
+        return sum(cost * left[weight.name] for weight, cost in self._costs)
+
     def _exact(self) -> float:
         if self.remaining is None:
             return sum(cost * _nonzeros(weight.parameter) for weight, cost in self._costs)
         if self.target.kind == "bytes":
-            return self._file_size()
+            return _file_size(self.remaining.network())
         kept = self.remaining.kept()
         total = 0.0
         for weight, cost in self._costs:
@@ -106,16 +117,6 @@ class Size:
         if self.counts_units:
             return sum(cost * weight.parameter.numel() * compact_part(weight) for weight, cost in self._costs)
         return self._rest + sum(cost * _nonzeros(weight.parameter) for weight, cost in self._costs)
-
-    def _file_size(self) -> float:
-        assert self.remaining is not None
-        with TemporaryDirectory() as folder:
-            file = Path(folder, "network.safetensors")
-            save(self.remaining.network(), file, sparse=True)
-            # The checksums change while the remaining weights recover: count all of their possible digits.
-            checksums = [record.checksum for record in read_manifest(file).tensors.values()]
-            missing = sum(_CHECKSUM_DIGITS - len(str(checksum)) for checksum in checksums)
-            return file.stat().st_size + missing + _ALIGNMENT
 
     @torch.no_grad()
     def _without_regularized_weights(self) -> float:
@@ -169,6 +170,16 @@ def _costs(kind: Kind, regularizer: Regularizer) -> list[tuple[Weight, float]]:
         for weight in weights
         if macs.get(weight.parameter, 0)
     ]
+
+
+def _file_size(model: nn.Module) -> float:
+    """The size of the sparse file of a model, with all digits that checksums may have: they change with the weights."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "network.safetensors")
+        save(model, file, sparse=True)
+        checksums = [record.checksum for record in read_manifest(file).tensors.values()]
+        missing = sum(_CHECKSUM_DIGITS - len(str(checksum)) for checksum in checksums)
+        return file.stat().st_size + missing + _ALIGNMENT
 
 
 def _nonzeros(tensor: Tensor) -> int:
