@@ -199,7 +199,7 @@ def test_a_target_and_a_resumed_run_are_the_same_bit_by_bit(
     config = replace(config, strength=0.0, epochs=14, target_params=0.2, compact_every=compact_every)
     whole = list(start(tmp_path / "whole", config))
     result = RunDirectory(tmp_path / "whole").read_result()
-    assert result.params_kept == pytest.approx(0.2, abs=1.01 / 108)
+    assert result.params_kept == pytest.approx(0.2, abs=3 / 108)  # and the weights of a unit that the cut empties
     assert result.target is not None
     assert whole[-1].strength == 0
     assert whole[5].strength is not None
