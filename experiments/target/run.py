@@ -36,7 +36,7 @@ GRID_SEEDS = {"digits": range(2), "pendigits": range(1), "mnist": range(1)}
 KINDS = ("params", "flops", "dense_flops")
 SIZES = (0.01, 0.05, 0.2)
 # Strengths of the grid: smallest, largest, how many; equal ratios.
-GRID = {"digits": (5e-5, 5e-2, 7), "pendigits": (3e-5, 2e-2, 7), "mnist": (1e-5, 4e-3, 7)}
+GRID = {"digits": (1e-4, 4e-3, 8), "pendigits": (3e-5, 2e-2, 7), "mnist": (1e-5, 4e-3, 7)}
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,14 @@ def jobs() -> Iterator[Job]:
         first, *others = SEEDS[dataset]
         yield from _targets(dataset, [first])
         for seed in GRID_SEEDS[dataset]:
-            low, high, count = GRID[dataset]
-            for step in range(count):
-                strength = float(f"{low * (high / low) ** (step / (count - 1)):.3g}")
+            for strength in strengths(dataset):
                 yield from (Job(dataset, kind, seed, strength=strength) for kind in KINDS)
         yield from _targets(dataset, others)
+
+
+def strengths(dataset: str) -> list[float]:
+    low, high, count = GRID[dataset]
+    return [float(f"{low * (high / low) ** (step / (count - 1)):.3g}") for step in range(count)]
 
 
 def _targets(dataset: str, seeds: Sequence[int]) -> Iterator[Job]:
@@ -86,6 +89,8 @@ def _targets(dataset: str, seeds: Sequence[int]) -> Iterator[Job]:
 
 def train(job: Job) -> Outcome:
     settings = {**defaults(job.dataset, job.regularizer, job.kind), "epochs": EPOCHS[job.dataset], "strength": 0.0}
+    # Of several warm-ups the longest, or strong penalties zero whole layers at the start.
+    settings["warm_up_fraction"] = max(settings["warm_up_fraction"], 0.5)
     settings.pop("compact_every", None)  # the networks are small, the removal is slower than what it saves
     chosen = {f"target_{job.kind}": job.size} if job.size is not None else {"strength": job.strength}
     config = TrainingConfig(dataset=job.dataset, regularizer=job.regularizer, seed=job.seed, **{**settings, **chosen})
@@ -147,8 +152,11 @@ def run(minutes: float) -> None:
 
 
 def at_size(outcomes: list[Outcome], kind: str, size: float) -> float | None:
-    """Accuracy of the grid at a size: linear in log size between the two neighbours; None outside of the grid."""
-    points = sorted((getattr(each, kind), each.accuracy) for each in outcomes if getattr(each, kind) > 0)
+    """Accuracy of the grid at a size: linear in log size between the two neighbours; None outside of the grid.
+
+    Networks of which nothing is left are no neighbours.
+    """
+    points = sorted((getattr(each, kind), each.accuracy) for each in outcomes if each.params > 0)
     for (small, low), (large, high) in pairwise(points):
         if small <= size <= large:
             part = math.log(size / small) / math.log(large / small) if large > small else 1.0
@@ -160,7 +168,11 @@ def grid_accuracies(done: dict[Job, Outcome], dataset: str, kind: str, size: flo
     """Accuracy of the grid at a size, for each seed whose grid reaches it."""
     found = []
     for seed in GRID_SEEDS[dataset]:
-        grid = [o for j, o in done.items() if j.strength and (j.dataset, j.kind, j.seed) == (dataset, kind, seed)]
+        grid = [
+            o
+            for j, o in done.items()
+            if j.strength in strengths(dataset) and (j.dataset, j.kind, j.seed) == (dataset, kind, seed)
+        ]
         found.append(at_size(grid, kind, size))
     return [value for value in found if value is not None]
 

@@ -84,7 +84,10 @@ def path(
     kind: Annotated[str, typer.Option(help="What is counted: params, flops, dense_params or dense_flops.")] = "params",
     regularizer: Annotated[str, typer.Option(help="Regularizer, as in `gossamer train`.")] = "integrated-tl1",
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of the dense network.", min=1, show_default="by data set")
+        int | None,
+        typer.Option(
+            help="Epochs of a training from scratch; the dense network takes half.", min=1, show_default="by data set"
+        ),
     ] = None,
     epochs_each: Annotated[
         int | None, typer.Option(help="Epochs for each target.", min=1, show_default="a tenth of --epochs")

@@ -28,7 +28,7 @@ class PathSettings:
     """A path over the sizes of one kind of target.
 
     Attributes:
-        config: Configuration of a training from scratch; its epochs are those of the dense network, too.
+        config: Configuration of a training from scratch. The dense network of the path takes half of its epochs.
         kind: Kind of the targets.
         sizes: The targets, from large to small.
         epochs_each: Epochs for each target of the path.
@@ -38,6 +38,11 @@ class PathSettings:
     kind: str
     sizes: Sequence[float]
     epochs_each: int
+
+    @property
+    def dense_epochs(self) -> int:
+        """Epochs of the dense network."""
+        return max(1, self.config.epochs // 2)
 
     def targets(self) -> list[Target]:
         """Return the targets."""
@@ -75,8 +80,8 @@ def warm_started(settings: PathSettings, dataset: Dataset) -> Iterator[tuple[Tra
     full = measure(model, dataset.example)
     optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
     started = time.perf_counter()
-    _train(model, dataset, optimizer, replace(config, hold_fraction=0.0))
-    yield _point(1.0, model, dataset, full, config.epochs, started)
+    _train(model, dataset, optimizer, replace(config, epochs=settings.dense_epochs, hold_fraction=0.0))
+    yield _point(1.0, model, dataset, full, settings.dense_epochs, started)
 
     short = replace(config, epochs=settings.epochs_each)
     steps = short.sparsify_epochs * _steps_per_epoch(dataset, config)
