@@ -36,7 +36,7 @@ GRID_SEEDS = {"digits": range(2), "pendigits": range(1), "mnist": range(1)}
 KINDS = ("params", "flops", "dense_flops")
 SIZES = (0.01, 0.05, 0.2)
 # Strengths of the grid: smallest, largest, how many; equal ratios.
-GRID = {"digits": (1e-4, 4e-3, 8), "pendigits": (3e-5, 2e-2, 7), "mnist": (1e-5, 4e-3, 7)}
+GRID = {"digits": (1e-4, 1e-4 * 40 ** (11 / 7), 12), "pendigits": (3e-5, 2e-2, 7), "mnist": (1e-5, 4e-3, 7)}
 
 
 @dataclass(frozen=True)
