@@ -9,11 +9,13 @@ and afterwards:
 
     print(gossamer.measure(model, example))      # weights, units and MACs, layer by layer
     small = gossamer.shrink(model, example)      # a smaller module with the same outputs
+    fast = gossamer.native(small, example)       # inference that multiplies only the non-zeros
     gossamer.save(small, "net.safetensors")      # gossamer.load(path, Net()) rebuilds it
 """
 
 from gossamer import penalties
 from gossamer.errors import GossamerError
+from gossamer.inference import export_c, fastest, native
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import ProximalStep, attach, constant, warm_up
 from gossamer.regularizers import (
@@ -41,7 +43,9 @@ __all__ = [
     "attach",
     "combined_group_exclusive",
     "constant",
+    "export_c",
     "export_onnx",
+    "fastest",
     "fastest_linear",
     "group_lasso",
     "group_transformed_l1",
@@ -50,6 +54,7 @@ __all__ = [
     "l2",
     "load",
     "measure",
+    "native",
     "penalties",
     "plan",
     "report",
