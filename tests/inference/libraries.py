@@ -12,6 +12,7 @@ from torch import Tensor
 from gossamer.compiler import load_library
 from gossamer.inference.machine import Machine
 from gossamer.inference.memory import aligned
+from gossamer.inference.module import Settings
 from gossamer.inference.portable import SelfTest, portable_source
 from gossamer.inference.program import Program
 from gossamer.inference.runtime import library_source, runtime
@@ -53,15 +54,14 @@ def ways(programs: Sequence[Program], machine: Machine) -> list[Ways]:
     found = []
     for number, (program, own) in enumerate(zip(programs, built, strict=True)):
 
-        def run(inputs: Sequence[Tensor], least: int, threads: int, number=number, program=program, own=own) -> list[Tensor]:
+        def run(inputs: Sequence[Tensor], vector_from: int, threads: int, number=number, program=program, own=own) -> list[Tensor]:
             workspace = aligned(own.workspace * threads)
+            settings = Settings(own.constants.ctypes.data, vector_from, threads, 1)
             outputs, pointers = _pointers(program, inputs)
             failed = getattr(native, f"net{number}_run")(
-                ctypes.c_void_p(own.constants.ctypes.data),
+                ctypes.byref(settings),
                 ctypes.c_void_p(workspace.ctypes.data),
                 ctypes.c_long(len(inputs[0])),
-                least,
-                threads,
                 *pointers,
             )
             assert failed == 0

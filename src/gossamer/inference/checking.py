@@ -26,7 +26,13 @@ class Expectation:
 
 
 def check_model(model: nn.Module, call: Call) -> None:
-    """An error unless model and example are on the CPU and of float32."""
+    """An error unless model and example are on the CPU and of float32, and samples are independent of each other."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise GossamerError(
+                f"{name!r} ({type(module).__name__}) normalises by the statistics of the batch, so that the output of a "
+                "sample depends on the others. Give it running statistics (track_running_stats=True)."
+            )
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, tensor in [*tensors.items(), *(("example", tensor) for tensor in call.tensors())]:
         if tensor.device.type != "cpu":

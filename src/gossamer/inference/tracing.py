@@ -20,7 +20,10 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating
 
-__all__ = ["Traced", "first_sample", "trace"]
+__all__ = ["TENSOR", "Traced", "first_sample", "trace"]
+
+# Stands for a tensor among the leaves of a nested structure; None may be a leaf itself.
+TENSOR = object()
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Traced:
         graph: The operators.
         tensors: What is behind each placeholder; None for an input.
         outputs: The nodes whose tensors are returned.
-        results: What is returned, flattened; None for a tensor.
+        results: What is returned, flattened; `TENSOR` for a tensor.
         structure: How it is nested.
     """
 
@@ -73,13 +76,16 @@ def trace(model: nn.Module, sample: Call) -> Traced:
                 f"{_first_line(error)}. Only models whose control flow does not depend on values can be lowered; "
                 "rewrite that place, or lower the submodules that can be exported."
             ) from error
+    for node in list(program.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:  # of what the example has anyway
+            program.graph.erase_node(node)
     program.graph.eliminate_dead_code()
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
         raise GossamerError(f"the forward of `{type(model).__name__}` changes {', '.join(changed)} in evaluation mode.")
     (end,) = (node for node in program.graph.nodes if node.op == "output")
-    results = tuple(None if isinstance(leaf, fx.Node) else leaf for leaf in end.args[0])
+    results = tuple(TENSOR if isinstance(leaf, fx.Node) else leaf for leaf in end.args[0])
     outputs = tuple(leaf for leaf in end.args[0] if isinstance(leaf, fx.Node))
     return Traced(program.graph, _tensors(program), outputs, results, program.call_spec.out_spec)
 
