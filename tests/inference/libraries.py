@@ -25,7 +25,9 @@ MACHINES = (
     Machine(4, (4,), 16, 2 * 1024),  # so small a cache that inputs are cut into blocks
 )
 # Compiled quickly: what the optimizer makes of it is seen where `native` itself is tested, and in the soak.
-FLAGS = [["-shared", "-fPIC", "-std=gnu11", "-O0", "-Wno-psabi", "-pthread", *machine] for machine in (["-march=native"], [])]
+FLAGS = [
+    ["-shared", "-fPIC", "-std=gnu11", "-O0", "-Wno-psabi", "-pthread", *machine] for machine in (["-march=native"], [])
+]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ def ways(programs: Sequence[Program], machine: Machine) -> list[Ways]:
     found = []
     for number, (program, own) in enumerate(zip(programs, built, strict=True)):
 
-        def run(inputs: Sequence[Tensor], vector_from: int, threads: int, number=number, program=program, own=own) -> list[Tensor]:
+        def run(
+            inputs: Sequence[Tensor], vector_from: int, threads: int, number=number, program=program, own=own
+        ) -> list[Tensor]:
             workspace = aligned(own.workspace * threads)
             settings = Settings(own.constants.ctypes.data, vector_from, threads, 1)
             outputs, pointers = _pointers(program, inputs)
@@ -95,5 +99,3 @@ def _zeros(program: Program) -> SelfTest:
     return SelfTest(
         [torch.zeros(value.shape) for value in program.inputs], [torch.zeros(shape) for shape in program.shapes]
     )
-
-

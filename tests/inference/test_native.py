@@ -197,7 +197,7 @@ def test_gradients_that_are_off_do_not_matter(fast: NativeModule) -> None:
         (lambda x: torch.ones(3), "one dimension is the batch"),
         (lambda x: x if x.sum() > 0 else -x, "could not be traced"),
     ],
-)  # fmt: skip
+)
 def test_models_that_cannot_be_lowered(function: object, said: str) -> None:
     model = Chain(function).eval()
     with pytest.raises(GossamerError, match=said):
@@ -285,7 +285,7 @@ def test_no_compiler(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc", "sh -c 'echo it is broken >&2; exit 1'"])
 def test_a_compiler_that_fails(model: nn.Module, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
     monkeypatch.setenv("CC", compiler)
-    with pytest.raises(GossamerError, match="failed|cannot be run"):
+    with pytest.raises(GossamerError, match=r"failed|cannot be run"):
         gossamer.native(model, torch.randn(2, 2, 12, 12))
 
 
@@ -299,9 +299,7 @@ def test_a_wrong_lowering_is_noticed(model: nn.Module, monkeypatch: pytest.Monke
         gossamer.native(model, torch.randn(2, 2, 12, 12))
 
 
-def test_a_damaged_library_is_compiled_again(
-    model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_library_is_compiled_again(model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     example = torch.randn(2, 2, 12, 12)
     first = gossamer.native(model, example)

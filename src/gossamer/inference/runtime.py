@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.inference.emission import Emission, emit
-from gossamer.inference.helpers import helper_texts
+from gossamer.inference.c_math import helper_texts
+from gossamer.inference.codegen import Emission, emit
 from gossamer.inference.kernel import C_TYPES, Constants
 from gossamer.inference.machine import Machine
 from gossamer.inference.memory import aligned, whole_lines
@@ -86,10 +86,10 @@ def library_source(runtimes: Sequence[Runtime], machine: Machine) -> str:
 def _vectors(lanes: int) -> str:
     """The functions on vectors of so many floats."""
 
-    def places(start: int) -> str:
-        return ", ".join(f"{start + place}, {start + place + lanes}" for place in range(lanes // 2))
+    def lane_pairs(start: int) -> str:
+        return ", ".join(f"{start + lane}, {start + lane + lanes}" for lane in range(lanes // 2))
 
-    text = _VECTORS.read_text().replace("$LOW", places(0)).replace("$HIGH", places(lanes // 2))
+    text = _VECTORS.read_text().replace("$LOW", lane_pairs(0)).replace("$HIGH", lane_pairs(lanes // 2))
     return text.replace("$L", str(lanes))
 
 
@@ -114,7 +114,9 @@ def _program(
     program: Program, emission: Emission, name: str, element: str, extra: str, constants: Sequence[str]
 ) -> str:
     """The function that runs all steps."""
-    calls = re.sub(r"\bc(\d+)\b", lambda number: constants[int(number[1])], "\n".join(f"    {call}" for call in emission.calls))
+    calls = re.sub(
+        r"\bc(\d+)\b", lambda number: constants[int(number[1])], "\n".join(f"    {call}" for call in emission.calls)
+    )
     parameters = f"const char *constants, {element} *workspace, {extra}{', '.join(_pointers(program))}"
     return (
         f"static int {name}({parameters})\n{{\n    int failed = 0;\n    (void)constants;\n    (void)workspace;\n"
@@ -188,7 +190,7 @@ static int {name}_threaded({parameters}, int threads)
     return failed;
 }}
 
-/* 0: all is well; 1: an input was out of its range. The workspace has {workspace} bytes for each of settings->threads. */
+/* 0: all is well; 1: an input was out of its range. The workspace has {workspace} bytes for each thread. */
 int {name}_run({parameters})
 {{
     const long vectors = (n + {lanes} - 1) / {lanes}, worthwhile = n / settings->samples_per_thread;

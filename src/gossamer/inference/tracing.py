@@ -1,7 +1,7 @@
 """A model and an example as one ATen graph for a batch of one, without in-place operations.
 
 A sample is a batch of one: what the model computes for it is all that the lowered network computes. Whether the model
-treats the samples of a larger batch apart is checked afterwards, by running it (`gossamer.inference.checking`).
+treats the samples of a larger batch apart is checked afterwards, by running it (`gossamer.inference.verification`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def trace(model: nn.Module, sample: Call) -> Traced:
             raise GossamerError(
                 f"`{type(model).__name__}` could not be traced by torch.export on one sample of the example: "
                 f"{_first_line(error)}. Only models whose control flow does not depend on values can be lowered; "
-                "rewrite that place, or lower the submodules that can be exported."
+                "rewrite that part, or lower the submodules that can be exported."
             ) from error
     for node in list(program.graph.nodes):
         if node.target is torch.ops.aten._assert_tensor_metadata.default:  # of what the example has anyway

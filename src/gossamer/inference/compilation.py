@@ -14,13 +14,13 @@ from torch.utils import _pytree as pytree
 from gossamer.compiler import find_compiler, load_library
 from gossamer.errors import GossamerError
 from gossamer.example import Call, Example, call_with
-from gossamer.inference.checking import Expectation, check_model, check_outputs, expect
 from gossamer.inference.lowering import lower
 from gossamer.inference.machine import Machine
 from gossamer.inference.module import Library, NativeModule, Signature
 from gossamer.inference.program import Program
 from gossamer.inference.runtime import FLAGS, library_source, runtime
 from gossamer.inference.tracing import TENSOR, Traced, first_sample, trace
+from gossamer.inference.verification import Expectation, check_model, check_outputs, expect
 from gossamer.shrinking import shrink
 
 __all__ = ["lowered", "native"]
@@ -88,8 +88,8 @@ def _signature(traced: Traced, program: Program, expected: Expectation) -> Signa
     leaves, structure = pytree.tree_flatten((expected.call.args, expected.call.kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     shapes = [
-        (*shape[:place], *shape[place + 1 :])
-        for shape, place in zip(program.shapes, expected.batch_dimensions, strict=True)
+        (*shape[:dimension], *shape[dimension + 1 :])
+        for shape, dimension in zip(program.shapes, expected.batch_dimensions, strict=True)
     ]
     return Signature(
         inputs=tuple((tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors),
