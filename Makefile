@@ -20,8 +20,9 @@ check: $(INSTALLED)  ## formatter, linter, type checker, tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
-soak: $(INSTALLED)  ## shrink a thousand random networks; ten minutes
+soak: $(INSTALLED)  ## shrink a thousand random networks, compile two thousand under sanitizers; half an hour
 	PYTHONPATH=. $(BIN)/python -W ignore -m tests.shrinking.soak 1000 | tee tests/shrinking/soak.log
+	PYTHONPATH=. $(BIN)/python -W ignore -m tests.inference.soak 2000 | tee tests/inference/soak.log
 
 bench: $(INSTALLED)  ## the benchmarks of docs/performance.md, on an otherwise idle machine
 	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md
