@@ -1,8 +1,9 @@
 """The random-network property at length, under sanitizers and with warnings as errors, for gcc and clang.
 
-Run as `PYTHONPATH=. python -m tests.inference.soak 2000`, or a part of it from network FIRST on as `... 500 FIRST`. Every network is compiled as the portable C99 file that
-`export_c` writes and as the compiled runtime, into one program without Python; it reads inputs from exactly as much
-memory as they take and writes what it computes, which is compared with PyTorch in float64.
+Run as `PYTHONPATH=. python -m tests.inference.soak 2000`; a part, of 250 networks from number 500 on, as `... 250 500`.
+Every network is compiled as the portable C99 file that `export_c` writes and as the compiled runtime, into one program
+without Python; it reads inputs from exactly as much memory as they take and writes what it computes, which is compared
+with PyTorch in float64.
 """
 
 from __future__ import annotations
