@@ -81,11 +81,10 @@ class _Scan(Operation):
             code.add("int tap = 0;")
             with code.loop("o", gates):
                 code.add(f"{element} sum = {kernel.target.splat(f'{bias}[o]')};")
-                start = f"o * {self.width}" if taps.is_dense else "tap"
                 count = f"{counts}[0]" if taps.is_dense else f"{counts}[o]"
                 offset = f"{offsets}[k]" if taps.is_dense else f"{offsets}[tap + k]"
                 with code.loop("k", f"(int){count}"):
-                    code.add(f"sum += {values}[{start} + k] * h[{offset}];")
+                    code.add(f"sum += {values}[tap + k] * h[{offset}];")
                 code.add(f"tap += (int){count};", "s[o] = sum;")
             with code.loop("u", self.width):
                 self._write_unit(kernel)

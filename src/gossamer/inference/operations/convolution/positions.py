@@ -227,11 +227,14 @@ def _write_plane(
     code, rows, columns = kernel.code, planes.phase.rows, planes.phase.columns
     channel, row_stride, column_stride = planes.layer.planes(kernel.inputs[0].strides)
     height, width = planes.layer.plane
-    code.add(f"const float *in = x0 + {channels}[p] * {channel};")
     top = min(rows.offsets) + phase
     shift = columns.offsets[column]
     first = max(0, -(shift // columns.stride))  # the first column inside: stride c + shift >= 0
     last = min(columns.count, (width - 1 - shift) // columns.stride + 1)
+    if last <= first:  # all of it lies in the padding
+        code.add(f"(void)x0, (void){channels};", f"memset(to, 0, {4 * planes.rows_for(tile) * planes.pitch});")
+        return
+    code.add(f"const float *in = x0 + {channels}[p] * {channel};")
     with code.loop("m", planes.rows_for(tile)):
         code.add(f"const int row = {index(['m', start], [rows.stride, rows.stride], top)};")
         code.add(f"float *line = to + m * {planes.pitch};")
@@ -241,9 +244,6 @@ def _write_plane(
         if not inside:
             with code.block(f"if (row < 0 || row >= {height})"):
                 code.add(f"memset(line, 0, {4 * planes.pitch});", "continue;")
-        if last <= first:
-            code.add(f"memset(line, 0, {4 * planes.pitch});")
-            return
         if first:
             code.add(f"memset(line, 0, {4 * first});")
         source = f"in + row * {row_stride} + {(first * columns.stride + shift) * column_stride}"
