@@ -22,7 +22,7 @@ from gossamer.inference.kernel import Array, Kernel
 from gossamer.inference.operations.convolution.epilogue import finish_tile
 from gossamer.inference.operations.convolution.inner_loop import InnerLoop, tile_loop
 from gossamer.inference.operations.convolution.phases import Phase
-from gossamer.inference.operations.convolution.sparse_weight import is_dense, smallest_unsigned, table
+from gossamer.inference.operations.convolution.sparse_weight import is_dense, smallest_unsigned, sparse_weight
 from gossamer.inference.operations.convolution.tiling import Tile, Tiling, Work, best_tiling, read_cost, tiles
 from gossamer.inference.source import index
 from gossamer.inference.targets import Target, vector_prefix
@@ -169,7 +169,7 @@ def emit_over_positions(layer: Convolution, kernel: Kernel) -> None:
     prefix = vector_prefix(planes.vector)
     loop = InnerLoop(
         kernel,
-        table(planes.weight, layer.groups, *planes.offsets(per_block, size), ordered=True),
+        sparse_weight(planes.weight, layer.groups, *planes.offsets(per_block, size), ordered=True),
         layer.bias.numpy(),
         [i * planes.pitch + j * planes.vector for i in range(tile.rows) for j in range(tile.columns)],
         f"V{planes.vector}",
@@ -177,7 +177,7 @@ def emit_over_positions(layer: Convolution, kernel: Kernel) -> None:
         lambda pointer: f"{prefix}load({pointer})",
     )
     rows, vectors = planes.grid
-    blocks = loop.table.blocks
+    blocks = loop.weight.blocks
     copies = kernel.scratch(per_block * size + planes.vector)
     with tile_loop(code, "r", rows, tile.rows) as (row, _), _block_loop(kernel, blocks) as block:
         _write_copy(planes, kernel, tile, per_block, copies, row, block)
