@@ -57,14 +57,14 @@ def main(networks: int, first: int = 0, seed: int = 1) -> None:
         if done % 100 == 0 or done == last:
             names = " and ".join(compilers)
             print(
-                f"networks {first} to {done - 1} agree under {names}, largest difference {worst:.1e}; {magnifying} magnify "
-                f"rounding and agree to 4 times PyTorch's own; {seconds:.0f} s",
+                f"networks {first} to {done - 1} agree under {names}, largest difference {worst:.1e}; {magnifying} "
+                f"magnify rounding and agree to 4 times PyTorch's own; {seconds:.0f} s",
                 flush=True,
             )
 
 
 def check(found: Sequence[Lowered], machine: Machine, compiler: str) -> float:
-    """Compile and run; the largest relative difference in any way of running, of networks that do not magnify rounding."""
+    """Compile and run; the largest relative difference of networks that do not magnify rounding."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = run(found, machine, compiler, Path(folder))
     worst = 0.0

@@ -62,7 +62,7 @@ class Lowered:
 
     @property
     def tolerance(self) -> float:
-        """Networks that magnify rounding, such as the difference of numbers that are almost equal, are as exact as PyTorch."""
+        """1e-5; where rounding is magnified, as by a difference of almost equal numbers, relative to PyTorch's own."""
         return max(TOLERANCE, 4 * self.rounding)
 
 
