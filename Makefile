@@ -8,8 +8,9 @@ export MPLBACKEND ?= Agg
 
 .PHONY: demo test check format soak bench clean
 
-demo: $(INSTALLED)  ## train a sparse network on DIGITS and show what is left of it
+demo: $(INSTALLED)  ## train a sparse network on DIGITS, show what is left of it, and write it as C
 	$(BIN)/gossamer train digits --run-dir runs/demo --overwrite
+	$(BIN)/gossamer export runs/demo --c runs/demo/digits.c --check
 
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/pytest -n 2
