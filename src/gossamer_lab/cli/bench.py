@@ -58,7 +58,8 @@ def bench(
         torch.set_num_threads(threads)
     console = Console(highlight=False)
     results = []
-    for result in run(names or (), output):
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    for result in run(names or (), output, lambda line: errors.print(line, markup=False)):
         results.append(result)
         if not as_json:
             print_tables(console, [result.table()])
