@@ -12,6 +12,7 @@ from torch import Tensor
 from gossamer.compiler import load_library
 from gossamer.inference.machine import Machine
 from gossamer.inference.memory import aligned
+from gossamer.inference.module import Settings
 from gossamer.inference.portable import SelfTest, portable_source
 from gossamer.inference.program import Program
 from gossamer.inference.runtime import library_source, runtime
@@ -24,7 +25,9 @@ MACHINES = (
     Machine(4, (4,), 16, 2 * 1024),  # so small a cache that inputs are cut into blocks
 )
 # Compiled quickly: what the optimizer makes of it is seen where `native` itself is tested, and in the soak.
-FLAGS = [["-shared", "-fPIC", "-std=gnu11", "-O0", "-Wno-psabi", "-pthread", *machine] for machine in (["-march=native"], [])]
+FLAGS = [
+    ["-shared", "-fPIC", "-std=gnu11", "-O0", "-Wno-psabi", "-pthread", *machine] for machine in (["-march=native"], [])
+]
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,16 @@ def ways(programs: Sequence[Program], machine: Machine) -> list[Ways]:
     found = []
     for number, (program, own) in enumerate(zip(programs, built, strict=True)):
 
-        def run(inputs: Sequence[Tensor], least: int, threads: int, number=number, program=program, own=own) -> list[Tensor]:
+        def run(
+            inputs: Sequence[Tensor], vector_from: int, threads: int, number=number, program=program, own=own
+        ) -> list[Tensor]:
             workspace = aligned(own.workspace * threads)
+            settings = Settings(own.constants.ctypes.data, vector_from, threads, 1)
             outputs, pointers = _pointers(program, inputs)
             failed = getattr(native, f"net{number}_run")(
-                ctypes.c_void_p(own.constants.ctypes.data),
+                ctypes.byref(settings),
                 ctypes.c_void_p(workspace.ctypes.data),
                 ctypes.c_long(len(inputs[0])),
-                least,
-                threads,
                 *pointers,
             )
             assert failed == 0
@@ -95,5 +99,3 @@ def _zeros(program: Program) -> SelfTest:
     return SelfTest(
         [torch.zeros(value.shape) for value in program.inputs], [torch.zeros(shape) for shape in program.shapes]
     )
-
-

@@ -8,7 +8,7 @@ from random import Random
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 __all__ = ["Recipe", "build"]
 
@@ -58,7 +58,7 @@ class Residual(nn.Module):
         y = self.inner(x)
         match self.combine:
             case "add":
-                return F.relu(x + y)
+                return functional.relu(x + y)
             case "sub":
                 return y - x
             case "mul":
@@ -79,7 +79,7 @@ class SqueezeExcite(nn.Module):
         self.down, self.up = nn.Conv2d(channels, 3, 1), nn.Conv2d(3, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = F.hardsigmoid(self.up(F.relu(self.down(x.mean((2, 3), keepdim=True)))))
+        scale = functional.hardsigmoid(self.up(functional.relu(self.down(x.mean((2, 3), keepdim=True)))))
         return x * scale
 
 
@@ -117,9 +117,9 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         if self.way == "causal":
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         elif self.way == "masked":
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
+            y = functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
         else:
             y = torch.softmax(q @ k.transpose(-1, -2) / 2.0, -1) @ v
         return x + self.out(y.transpose(1, 2).reshape(batch, length, width))
@@ -163,7 +163,7 @@ def activation(draw: Random) -> nn.Module:
             nn.ELU(),
             nn.Softplus(),
             nn.Softmax(1),
-            Apply(lambda x: F.relu(x, inplace=False) - 0.1),
+            Apply(lambda x: functional.relu(x, inplace=False) - 0.1),
             Apply(lambda x: x.clamp(min=-0.5).exp().sqrt()),
         ]
     )
@@ -217,9 +217,11 @@ def image_block(draw: Random, shape: tuple[int, int, int]) -> nn.Module:
     choices: list[Callable[[], nn.Module]] = [
         conv,
         conv,
-        lambda: nn.Sequential(same(out), draw.choice([nn.MaxPool2d(2), nn.AvgPool2d(2)]), activation(draw))
-        if min(height, width) > 1
-        else conv(),
+        lambda: (
+            nn.Sequential(same(out), draw.choice([nn.MaxPool2d(2), nn.AvgPool2d(2)]), activation(draw))
+            if min(height, width) > 1
+            else conv()
+        ),
         lambda: nn.Conv2d(channels, out, (3, draw.choice([1, 5])), padding="same"),
         lambda: nn.Conv2d(channels, channels, 3, padding=1, groups=channels),
         lambda: nn.ConvTranspose2d(
@@ -234,17 +236,23 @@ def image_block(draw: Random, shape: tuple[int, int, int]) -> nn.Module:
         lambda: nn.ConvTranspose2d(channels, out, 3, stride=2, padding=1, output_padding=1),
         pool,
         pool,
-        lambda: Residual(nn.Sequential(same(), norm(draw, channels, 2)), draw.choice(["add", "sub", "mul", "div", "max", "cat"])),
+        lambda: Residual(
+            nn.Sequential(same(), norm(draw, channels, 2)), draw.choice(["add", "sub", "mul", "div", "max", "cat"])
+        ),
         lambda: SqueezeExcite(channels),
-        lambda: Split(channels, nn.Conv2d(channels // 2, out, 3, padding=1), draw.choice(["chunk", "split", "slice"]))
-        if channels % 2 == 0
-        else same(out),
+        lambda: (
+            Split(channels, nn.Conv2d(channels // 2, out, 3, padding=1), draw.choice(["chunk", "split", "slice"]))
+            if channels % 2 == 0
+            else same(out)
+        ),
         lambda: nn.Sequential(norm(draw, channels, 2), activation(draw)),
         lambda: nn.Upsample(scale_factor=draw.choice([2, 1.5]), mode="nearest"),
         lambda: nn.Upsample(scale_factor=2, mode="bilinear", align_corners=draw.random() < 0.5),
         lambda: Apply(lambda x: x.permute(0, 1, 3, 2)),
-        lambda: Apply(lambda x: F.pad(x, (1, 0, 0, 2), value=0.5)),
-        lambda: nn.Sequential(Apply(lambda x: x.permute(0, 2, 3, 1)), nn.LayerNorm(channels), Apply(lambda x: x.permute(0, 3, 1, 2))),
+        lambda: Apply(lambda x: functional.pad(x, (1, 0, 0, 2), value=0.5)),
+        lambda: nn.Sequential(
+            Apply(lambda x: x.permute(0, 2, 3, 1)), nn.LayerNorm(channels), Apply(lambda x: x.permute(0, 3, 1, 2))
+        ),
         lambda: nn.Sequential(nn.Linear(width, width + 1), activation(draw)),
     ]
     return draw.choice(choices)()
@@ -256,7 +264,9 @@ def signal_block(draw: Random, shape: tuple[int, int]) -> nn.Module:
     kernel = draw.randint(1, min(5, length))
     choices: list[Callable[[], nn.Module]] = [
         lambda: nn.Sequential(
-            nn.Conv1d(channels, 2 * groups, kernel, stride=draw.randint(1, 2), padding=draw.randint(0, 2), groups=groups),
+            nn.Conv1d(
+                channels, 2 * groups, kernel, stride=draw.randint(1, 2), padding=draw.randint(0, 2), groups=groups
+            ),
             norm(draw, 2 * groups, 1),
             activation(draw),
         ),
@@ -275,11 +285,17 @@ def signal_block(draw: Random, shape: tuple[int, int]) -> nn.Module:
 def token_block(draw: Random, shape: tuple[int, int]) -> nn.Module:
     length, width = shape
     choices: list[Callable[[], nn.Module]] = [
-        lambda: nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), activation(draw), nn.Linear(2 * width, width)),
+        lambda: nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 2 * width), activation(draw), nn.Linear(2 * width, width)
+        ),
         lambda: Attention(width, draw.choice(["module", "causal", "masked", "written"]), length),
         lambda: Recurrent(width, draw),
         lambda: nn.RMSNorm(width),
-        lambda: nn.Sequential(Apply(lambda x: x.transpose(1, 2)), nn.Conv1d(width, width, 3, padding=1), Apply(lambda x: x.transpose(1, 2))),
+        lambda: nn.Sequential(
+            Apply(lambda x: x.transpose(1, 2)),
+            nn.Conv1d(width, width, 3, padding=1),
+            Apply(lambda x: x.transpose(1, 2)),
+        ),
         lambda: Residual(nn.Sequential(nn.Linear(width, width), activation(draw)), "add"),
         lambda: Apply(lambda x: x - x.mean(1, keepdim=True)),
         lambda: Apply(lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)),

@@ -107,6 +107,13 @@ _MAIN = """
 #include <stdio.h>
 #include <stdlib.h>
 
+typedef struct {
+    const char *constants;
+    long vector_from;
+    long threads;
+    long samples_per_thread;
+} Settings;
+
 static void *memory(size_t alignment, size_t bytes)
 {
     void *p = NULL;
@@ -136,9 +143,7 @@ def _main(
     """A program that runs every network in every way, each array in memory of its own."""
     declarations, calls = [], []
     for number, ((program, inputs, _), own) in enumerate(zip(found, built, strict=True)):
-        declarations.append(
-            f"int fast{number}_run(const char *, char *, long, int, int, const float *, float *);"
-        )
+        declarations.append(f"int fast{number}_run(const Settings *, char *, long, const float *, float *);")
         size = BATCH * math.prod(program.shapes[0])
         calls += [
             "{",
@@ -147,8 +152,9 @@ def _main(
             f"char *w = memory(64, {own.workspace});",
             f"float *y = memory(sizeof(void *), {4 * size});",
             f"write_out(net{number}_run_batch(x, y, {BATCH}), y, {size}, out);",
-            f"write_out(fast{number}_run(c, w, {BATCH}, 1, 1, x, y), y, {size}, out);",
-            f"write_out(fast{number}_run(c, w, {BATCH}, {machine.lanes + 1}, 1, x, y), y, {size}, out);",
+            f"const Settings batch = {{c, 1, 1, 1}}, sample = {{c, {machine.lanes + 1}, 1, 1}};",
+            f"write_out(fast{number}_run(&batch, w, {BATCH}, x, y), y, {size}, out);",
+            f"write_out(fast{number}_run(&sample, w, {BATCH}, x, y), y, {size}, out);",
             "free(x);",
             "free(c);",
             "free(w);",

@@ -30,7 +30,9 @@ EXAMPLE = torch.randn(2, 2, 12, 12, generator=torch.Generator().manual_seed(0))
 
 def compiled(folder: Path, name: str, compiler: str = "cc", *more: str) -> ctypes.CDLL:
     library = folder / f"{name}-{compiler}-{len(more)}.so"
-    subprocess.run([compiler, *STRICT, *more, "-shared", "-fPIC", f"{folder}/{name}.c", "-o", library, "-lm"], check=True)
+    subprocess.run(
+        [compiler, *STRICT, *more, "-shared", "-fPIC", f"{folder}/{name}.c", "-o", library, "-lm"], check=True
+    )
     return ctypes.CDLL(str(library))
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gossamer
-from gossamer.inference import choice
+from gossamer.inference import selection
 
 from .test_native import Chain, network
 
@@ -16,7 +16,7 @@ EXAMPLE = torch.randn(4, 2, 12, 12)
 
 def measured(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
     """Let the clock say so, for the model, the shrunk and the native one."""
-    monkeypatch.setattr(choice, "latencies", lambda models, example, rounds: list(seconds[: len(models)]))
+    monkeypatch.setattr(selection, "latencies", lambda models, example, rounds: list(seconds[: len(models)]))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from gossamer.inference.layout import NO_FRAME, Block, Frame, contiguous, pack_blocks, place
+from gossamer.inference.layout import NO_BORDER, Block, Border, contiguous, pack_blocks, placement
 from gossamer.inference.program import Input, viewed
 
 
@@ -33,19 +33,19 @@ def test_memory_is_used_again() -> None:
     assert pack_blocks(blocks, 1)[1] == 200
 
 
-def test_a_framed_tensor() -> None:
+def test_a_with_border_tensor() -> None:
     value = Input((1, 3, 4, 5))
-    where = place(value, Frame(1, 2, 3, 4))
+    where = placement(value, Border(1, 2, 3, 4))
     assert where.strides == (3 * 7 * 12, 7 * 12, 12, 1)
     assert where.offset == 1 * 12 + 3
-    inner = place(viewed(value, lambda x: x[:, 1:, :, 2]), Frame(1, 2, 3, 4))
+    inner = placement(viewed(value, lambda x: x[:, 1:, :, 2]), Border(1, 2, 3, 4))
     assert (inner.shape, inner.strides) == ((1, 2, 4), (3 * 7 * 12, 7 * 12, 12))
     assert inner.offset == where.offset + 7 * 12 + 2
     with pytest.raises(RuntimeError):
-        place(viewed(value, lambda x: x.view(1, -1)), Frame(0, 0, 1, 1))
+        placement(viewed(value, lambda x: x.view(1, -1)), Border(0, 0, 1, 1))
 
 
 def test_strides() -> None:
     for shape in ((), (3,), (2, 3), (1, 4, 1, 5)):
         assert contiguous(shape) == torch.empty(shape).stride()
-        assert place(Input(shape), NO_FRAME).strides == torch.empty(shape).stride()
+        assert placement(Input(shape), NO_BORDER).strides == torch.empty(shape).stride()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from gossamer.example import call_with
 from gossamer.inference.lowering import lower
@@ -44,7 +44,7 @@ IMAGE = torch.randn(2, 3, 8, 8)
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU()),
         nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Dropout(), nn.ReLU(), nn.AvgPool2d(2), nn.Sigmoid()),
         nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU()),
-        nn.Sequential(nn.Conv2d(3, 4, 3), Apply(lambda x: F.relu(x, inplace=True) if True else x)),
+        nn.Sequential(nn.Conv2d(3, 4, 3), Apply(lambda x: functional.relu(x, inplace=True) if True else x)),
         nn.Sequential(nn.Flatten(), nn.Linear(192, 5), nn.BatchNorm1d(5), nn.Tanh()),
         nn.Sequential(nn.Linear(8, 5), nn.GELU()),
         nn.Sequential(nn.Conv2d(3, 4, 3), Apply(lambda x: x * 2.0 - 1.0)),
@@ -71,7 +71,7 @@ def test_a_value_that_is_read_twice_stays() -> None:
 
         def forward(self, x: Tensor) -> Tensor:
             y = self.conv(x)
-            return F.relu(y) + y
+            return functional.relu(y) + y
 
     assert kinds(lowered(Residual(), IMAGE)) == ["Convolution", "Pointwise"]
 

@@ -109,10 +109,10 @@ def _with_stage(layer: Convolution, stage: Stage) -> Convolution | None:
 
 
 def _per_channel(operand: Constant, layer: Convolution) -> Tensor | None:
-    """A constant that is the same at all places of a channel, as one number for each."""
+    """A constant that is the same at all positions of a channel, as one number for each."""
     sizes = (*(1 for _ in range(len(layer.shape) - len(operand.shape))), *operand.shape)
     axis = len(sizes) - 1 if layer.is_linear else 1
-    if any(size != 1 for place, size in enumerate(sizes) if place != axis):
+    if any(size != 1 for dimension, size in enumerate(sizes) if dimension != axis):
         return None
     return operand.tensor.double().reshape(-1).expand(layer.weight.shape[0])
 
@@ -129,10 +129,10 @@ def _with_pooling(layer: Convolution, pool: Pool) -> Convolution | None:
 
 
 def _window(axis: Axis, size: int) -> int:
-    """The size of windows that lie side by side from the first place on; 0 if they do not."""
+    """The size of windows that lie side by side from the first position on; 0 if they do not."""
     window = axis.stops[0] - axis.starts[0]
     plain = axis.step == 1 and set(axis.divisors) == {window} and len(axis.starts) == size // window
-    beside = all(start == place * window for place, start in enumerate(axis.starts))
+    beside = all(start == number * window for number, start in enumerate(axis.starts))
     return window if plain and beside and axis.stops[-1] - axis.starts[-1] == window else 0
 
 

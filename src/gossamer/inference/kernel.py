@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from gossamer.inference.ctext import Code
-from gossamer.inference.layout import NO_FRAME, Frame, contiguous
+from gossamer.inference.layout import NO_BORDER, Border, contiguous
+from gossamer.inference.source import Code
 from gossamer.inference.targets import Target
 
 __all__ = ["C_TYPES", "FLOATS_IN_A_LINE", "Array", "Constants", "Kernel", "Operand", "compact"]
@@ -30,7 +30,7 @@ class Operand(NamedTuple):
     name: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    frame: Frame = NO_FRAME
+    border: Border = NO_BORDER
     is_constant: bool = False
 
 
@@ -45,7 +45,7 @@ class Constants:
         """The number of this array."""
         assert str(array.dtype) in C_TYPES, array.dtype
         plain = np.ascontiguousarray(array).reshape(-1)
-        key = (str(plain.dtype), hashlib.sha256(plain.view(np.uint8)).digest())
+        key = (str(plain.dtype), hashlib.sha256(plain.tobytes()).digest())
         if key not in self._numbers:
             self._numbers[key] = len(self.arrays)
             self.arrays.append(plain)
@@ -97,8 +97,8 @@ class Kernel:
         """The parameter list of the function."""
         element = self.target.element
         found = [f"const {'float' if x.is_constant else element} *restrict {x.name}" for x in self.inputs]
-        for place, number in enumerate(self.constants):
-            found.append(f"const {C_TYPES[str(self._pool.arrays[number].dtype)]} *restrict k{place}")
+        for position, number in enumerate(self.constants):
+            found.append(f"const {C_TYPES[str(self._pool.arrays[number].dtype)]} *restrict k{position}")
         if self.scratch_elements:
             found.append(f"{element} *restrict scratch")
         if self.reports_errors:

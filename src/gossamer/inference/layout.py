@@ -12,10 +12,20 @@ from torch import Tensor
 
 from gossamer.inference.program import Alias, Program, Shape, Value, root
 
-__all__ = ["NO_FRAME", "Block", "Frame", "Placement", "choose_frames", "contiguous", "pack_blocks", "place"]
+__all__ = [
+    "NO_BORDER",
+    "Block",
+    "Border",
+    "Placement",
+    "choose_borders",
+    "contiguous",
+    "pack_blocks",
+    "placement",
+    "size",
+]
 
 
-class Frame(NamedTuple):
+class Border(NamedTuple):
     """Zeros around the last two dimensions (rows and columns) of a tensor, or the last one of a 3-d tensor."""
 
     top: int = 0
@@ -23,16 +33,16 @@ class Frame(NamedTuple):
     left: int = 0
     right: int = 0
 
-    def covers(self, other: Frame) -> bool:
-        """Whether this frame is nowhere narrower."""
+    def covers(self, other: Border) -> bool:
+        """Whether this border is nowhere narrower."""
         return all(own >= wanted for own, wanted in zip(self, other, strict=True))
 
-    def joined(self, other: Frame) -> Frame:
-        """The narrowest frame that covers both."""
-        return Frame(*map(max, self, other))
+    def joined(self, other: Border) -> Border:
+        """The narrowest border that covers both."""
+        return Border(*map(max, self, other))
 
 
-NO_FRAME = Frame()
+NO_BORDER = Border()
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class Placement:
     shape: Shape
     strides: tuple[int, ...]
     offset: int = 0
-    frame: Frame = NO_FRAME
+    border: Border = NO_BORDER
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -50,35 +60,35 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[dimension + 1 :]) for dimension in range(len(shape)))
 
 
-def place(value: Value, frame: Frame) -> Placement:
-    """Where `value` lies in the block of its root, which has this frame."""
+def placement(value: Value, border: Border) -> Placement:
+    """Where `value` lies in the block of its root, which has this border."""
     base = root(value)
-    whole = _framed(base.shape, frame)
+    whole = _with_border(base.shape, border)
     if not isinstance(value, Alias):
         return whole
     seen = value.view(_dataless(whole))
     return Placement(tuple(seen.shape), tuple(seen.stride()), whole.offset + int(seen.storage_offset()))
 
 
-def size(value: Value, frame: Frame) -> int:
+def size(value: Value, border: Border) -> int:
     """Elements of the block of a root value."""
     rows, columns = _plane(value.shape)
     planes = math.prod(value.shape) // max(rows * columns, 1)
-    return planes * (rows + frame.top + frame.bottom) * (columns + frame.left + frame.right)
+    return planes * (rows + border.top + border.bottom) * (columns + border.left + border.right)
 
 
-def choose_frames(program: Program, wanted: Iterable[tuple[Value, Frame]]) -> dict[Value, Frame]:
-    """The frame of each root: what its readers want, if its writer and every alias of it allow that."""
-    frames: dict[Value, Frame] = {}
-    fixed = {*program.outputs, *(step.output for step in program.steps if not step.operation.framable)}
-    for value, frame in wanted:
+def choose_borders(program: Program, wanted: Iterable[tuple[Value, Border]]) -> dict[Value, Border]:
+    """The border of each root: what its readers want, if its writer and every alias of it allow that."""
+    borders: dict[Value, Border] = {}
+    fixed = {*program.outputs, *(step.output for step in program.steps if not step.operation.accepts_border)}
+    for value, border in wanted:
         if not isinstance(value, Alias) and value not in fixed:
-            frames[value] = frames.get(value, NO_FRAME).joined(frame)
+            borders[value] = borders.get(value, NO_BORDER).joined(border)
     aliases = {value for operation, _ in program.steps for value in operation.inputs if isinstance(value, Alias)}
     for alias in aliases:
-        if alias.base in frames and not _exists(alias, frames[alias.base]):
-            del frames[alias.base]
-    return frames
+        if alias.base in borders and not _exists(alias, borders[alias.base]):
+            del borders[alias.base]
+    return borders
 
 
 class Block(NamedTuple):
@@ -92,7 +102,7 @@ class Block(NamedTuple):
 def pack_blocks(blocks: Mapping[object, Block], alignment: int) -> tuple[dict[object, int], int]:
     """An offset for each block, and the size of the whole; blocks in use at the same time do not overlap.
 
-    The largest comes first, each at the lowest place that is free while it is in use.
+    The largest comes first, each at the lowest offset that is free while it is in use.
     """
     offsets: dict[object, int] = {}
     total = 0
@@ -116,16 +126,16 @@ def _aligned(elements: int, alignment: int) -> int:
     return -(-elements // alignment) * alignment
 
 
-def _framed(shape: Shape, frame: Frame) -> Placement:
-    if frame == NO_FRAME:
+def _with_border(shape: Shape, border: Border) -> Placement:
+    if border == NO_BORDER:
         return Placement(shape, contiguous(shape))
     rows, columns = _plane(shape)
-    pitch = columns + frame.left + frame.right
-    plane = (rows + frame.top + frame.bottom) * pitch
+    pitch = columns + border.left + border.right
+    plane = (rows + border.top + border.bottom) * pitch
     inner = (pitch, 1) if len(shape) > 3 else (1,)
     outer = shape[: len(shape) - len(inner)]
     strides = (*(plane * step for step in contiguous(outer)), *inner)
-    return Placement(shape, strides, frame.top * pitch + frame.left, frame)
+    return Placement(shape, strides, border.top * pitch + border.left, border)
 
 
 def _plane(shape: Shape) -> tuple[int, int]:
@@ -137,9 +147,9 @@ def _dataless(placement: Placement) -> Tensor:
     return torch.empty_strided(placement.shape, placement.strides, device="meta")
 
 
-def _exists(alias: Alias, frame: Frame) -> bool:
+def _exists(alias: Alias, border: Border) -> bool:
     try:
-        place(alias, frame)
+        placement(alias, border)
     except RuntimeError:  # PyTorch: the view would need a copy
         return False
     return True

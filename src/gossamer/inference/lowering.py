@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.inference import operations
 from gossamer.inference.fusion import fused
-from gossamer.inference.layout import NO_FRAME, contiguous, place
+from gossamer.inference.layout import NO_BORDER, contiguous, placement
 from gossamer.inference.operations.assemble import copied
 from gossamer.inference.program import Constant, Input, Operation, Program, Result, Step, Value, root, viewed
 from gossamer.inference.registry import RULES, TAKES_INTEGERS, Builder, Refusal
@@ -70,7 +70,7 @@ class _Lowering(Builder):
             return Constant(shape, value.tensor.reshape(shape))
         alias = viewed(value, lambda tensor: tensor.view(shape))
         try:
-            place(alias, NO_FRAME)
+            placement(alias, NO_BORDER)
         except RuntimeError:  # PyTorch: the strides do not allow it
             return viewed(self.add(copied(value)), lambda tensor: tensor.view(shape))
         return alias
@@ -98,7 +98,7 @@ class _Lowering(Builder):
         if node.target is operator.getitem:
             self.values[node] = args[0][args[1]]
             if self.values[node] is None:
-                raise GossamerError(_complaint(node.args[0], f"its result number {args[1]} is not computed"))
+                raise GossamerError(_complaint(node, f"its result number {args[1]} is not computed"))
             return
         leaves = pytree.tree_leaves((args, kwargs), is_leaf=_is_value)
         values = [leaf for leaf in leaves if isinstance(leaf, Value)]
@@ -131,7 +131,7 @@ class _Lowering(Builder):
         """The result that an output is read from: plain in memory, and of no other output."""
         value = self.values[node]
         base = root(value)
-        where = None if isinstance(value, Constant) else place(value, NO_FRAME)
+        where = None if isinstance(value, Constant) else placement(value, NO_BORDER)
         plain = where is not None and where.offset == 0 and where.strides == contiguous(where.shape)
         whole = plain and torch.Size(base.shape).numel() == torch.Size(value.shape).numel()
         if not isinstance(base, Result) or not whole or base in self.handed_out:
@@ -153,7 +153,7 @@ def _folded(node: fx.Node, args: Any, kwargs: Any) -> Any:
 
 
 def _check_results(node: fx.Node, results: Any) -> None:
-    """Shapes must be what PyTorch says, and elements float32; a result that has no value is one that is not computed."""
+    """Shapes must be what PyTorch says, and elements float32; None is a result that is not computed."""
     for own, right in zip(_as_tuple(results), _as_tuple(node.meta["val"]), strict=True):
         if own is None:
             continue

@@ -16,7 +16,7 @@ class Machine:
 
     Attributes:
         lanes: Samples in a vector.
-        vectors: Neighbouring places of one sample in a vector; the kernels choose.
+        vectors: Neighbouring positions of one sample in a vector; the kernels choose.
         registers: For vectors.
         cache: Bytes of the first-level cache.
     """

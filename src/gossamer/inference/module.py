@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +15,27 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.inference.memory import aligned
+from gossamer.inference.tracing import TENSOR
 
-__all__ = ["Library", "NativeModule", "Signature"]
+__all__ = ["Library", "NativeModule", "Settings", "Signature"]
 
-# Below, in seconds of work for each, another thread costs more than it saves.
-_WORTH_A_THREAD = 1e-4
+_NEVER = 2**62
+
+
+class Settings(ctypes.Structure):
+    """How a compiled network is run; the struct of the same name in `prelude.c`."""
+
+    _fields_: ClassVar = [
+        ("constants", ctypes.c_void_p),
+        ("vector_from", ctypes.c_long),
+        ("threads", ctypes.c_long),
+        ("samples_per_thread", ctypes.c_long),
+    ]
 
 
 @dataclass(frozen=True)
 class Library:
-    """A compiled program: its function, the constants it is called with, and the workspace of a thread."""
+    """A compiled program: its function, the constants it is called with, and the workspace of a thread in bytes."""
 
     run: Callable[..., int]
     constants: npt.NDArray[np.uint8]
@@ -37,11 +49,11 @@ class Signature:
 
     Attributes:
         inputs: The shape of a sample of each input, and its dtype.
-        arguments: The example's arguments, (args, kwargs), flattened; None for a tensor.
+        arguments: The example's arguments, (args, kwargs), flattened; `TENSOR` for a tensor.
         structure: How they are nested.
         outputs: The shape of each output for one sample, without its batch dimension.
         batch_dimensions: Which dimension of each output is the batch.
-        results: What is returned, flattened; None for an output.
+        results: What is returned, flattened; `TENSOR` for an output.
         result_structure: How it is nested.
     """
 
@@ -53,6 +65,16 @@ class Signature:
     results: tuple[Any, ...]
     result_structure: pytree.TreeSpec
 
+    @property
+    def takes_one_tensor(self) -> bool:
+        """Whether the arguments are one positional tensor."""
+        return len(self.arguments) == 1 and self.structure == pytree.tree_structure(((0,), {}))
+
+    @property
+    def returns_one_tensor(self) -> bool:
+        """Whether the result is one tensor whose first dimension is the batch."""
+        return self.result_structure.is_leaf() and self.batch_dimensions == (0,)
+
 
 class NativeModule(nn.Module):
     """Inference by a compiled library that multiplies only non-zeros; made by `gossamer.native`.
@@ -63,64 +85,56 @@ class NativeModule(nn.Module):
     Args:
         library: The compiled program.
         signature: How the model is called.
-        threads: Among which a batch is split.
+        threads: Among which a batch is split at most.
     """
 
     def __init__(self, library: Library, signature: Signature, threads: int) -> None:
         super().__init__()
         self.threads = threads
-        # What is left of a batch is computed as a vector with empty lanes if it has at least so many samples.
-        self.least = 1
-        self.seconds_per_sample = 0.0
         self._library = library
         self._signature = signature
+        self._settings = Settings(library.constants.ctypes.data, 1, threads, _NEVER)
         self._run = library.run
-        self._constants = library.constants.ctypes.data
-        self._idle: list[npt.NDArray[np.uint8]] = []  # append and pop are atomic
-        self._one_tensor = len(signature.arguments) == 1 and len(signature.inputs) == 1
+        self._settings_address = ctypes.addressof(self._settings)
+        self._idle: list[tuple[int, object]] = []  # addresses and their memory; append and pop are atomic
+        self._takes_one_tensor = signature.takes_one_tensor
+        self._returns_one_tensor = signature.returns_one_tensor
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns for these inputs."""
         signature = self._signature
         given: Sequence[Tensor]
-        given = args if self._one_tensor and len(args) == 1 and not kwargs else self._leaves(args, kwargs)
-        tensors = [
-            _checked(tensor, *wanted, number)
-            for number, (tensor, wanted) in enumerate(zip(given, signature.inputs, strict=True))
-        ]
-        n = tensors[0].shape[0]
-        outputs = [torch.empty((n, *shape)) for shape in signature.outputs]
-        if n:
-            self._call(tensors, outputs, n)
-        results = [
-            output.movedim(0, place) if place else output
-            for output, place in zip(outputs, signature.batch_dimensions, strict=True)
-        ]
-        if signature.results == (None,):
-            return results[0] if signature.result_structure.is_leaf() else self._nested(results)
-        return self._nested(results)
-
-    def _call(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor], n: int) -> None:
-        if any(len(tensor) != n for tensor in tensors):
+        given = args if self._takes_one_tensor and len(args) == 1 and not kwargs else self._leaves(args, kwargs)
+        tensors = [_checked(tensor, wanted) for tensor, wanted in zip(given, signature.inputs, strict=True)]
+        n = tensors[0].size(0)
+        if len(tensors) > 1 and any(tensor.size(0) != n for tensor in tensors):
             raise GossamerError(f"the inputs have batches of {[len(tensor) for tensor in tensors]} samples.")
-        threads = 1
-        if self.threads > 1:
-            worth = int(n * self.seconds_per_sample / _WORTH_A_THREAD)
-            threads = max(1, min(self.threads, worth, -(-n // self._library.lanes)))
-        workspace = self._workspace()
-        pointers = [tensor.data_ptr() for tensor in tensors] + [output.data_ptr() for output in outputs]
-        failed = self._run(self._constants, workspace.ctypes.data, n, self.least, threads, *pointers)
+        outputs = [torch.empty(n, *shape) for shape in signature.outputs]
+        if n:
+            self._call(n, [tensor.data_ptr() for tensor in (*tensors, *outputs)])
+        return outputs[0] if self._returns_one_tensor else self._nested(outputs)
+
+    def run_as(self, vector_from: int, samples_per_thread: int = _NEVER) -> None:
+        """Choose how batches are run.
+
+        Args:
+            vector_from: From how many samples on the rest of a batch is computed as one vector with empty lanes.
+            samples_per_thread: How many samples are worth a thread.
+        """
+        self._settings.vector_from = vector_from
+        self._settings.samples_per_thread = samples_per_thread
+
+    def _call(self, n: int, pointers: Sequence[int]) -> None:
+        try:
+            workspace = self._idle.pop()
+        except IndexError:
+            memory = aligned(self.threads * self._library.workspace)
+            workspace = (memory.ctypes.data, memory)
+        failed = self._run(self._settings_address, workspace[0], n, *pointers)
         self._idle.append(workspace)
         if failed:
             raise GossamerError("an index in the input is outside of its embedding table.")
-
-    def _workspace(self) -> npt.NDArray[np.uint8]:
-        """Memory for one call, of an earlier call if there is any."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return aligned(self.threads * self._library.workspace)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         """The tensors among the arguments; everything else has to be as in the example."""
@@ -129,13 +143,14 @@ class NativeModule(nn.Module):
         if structure != self._signature.structure:
             raise GossamerError("the arguments are not nested as those of the example were. Call it as in the example.")
         for leaf, right in zip(leaves, wanted, strict=True):
-            if right is not None and (isinstance(leaf, Tensor) or leaf != right):
+            if right is not TENSOR and (isinstance(leaf, Tensor) or leaf != right):
                 raise GossamerError(f"an argument is {leaf!r}; it was {right!r} in the example, and is fixed to that.")
-        return [leaf for leaf, right in zip(leaves, wanted, strict=True) if right is None]
+        return [leaf for leaf, right in zip(leaves, wanted, strict=True) if right is TENSOR]
 
     def _nested(self, outputs: list[Tensor]) -> Any:
-        waiting = iter(outputs)
-        leaves = [next(waiting) if leaf is None else leaf for leaf in self._signature.results]
+        pairs = zip(outputs, self._signature.batch_dimensions, strict=True)
+        waiting = iter([output.movedim(0, dimension) for output, dimension in pairs])
+        leaves = [next(waiting) if leaf is TENSOR else leaf for leaf in self._signature.results]
         return pytree.tree_unflatten(leaves, self._signature.result_structure)
 
     def extra_repr(self) -> str:
@@ -152,19 +167,20 @@ class NativeModule(nn.Module):
         )
 
 
-def _checked(tensor: Any, shape: tuple[int, ...], dtype: torch.dtype, number: int) -> Tensor:
+def _checked(tensor: Any, wanted: tuple[tuple[int, ...], torch.dtype]) -> Tensor:
     """An input in the form that the library reads: float32, one sample behind the other."""
+    shape, dtype = wanted
     if not isinstance(tensor, Tensor) or tensor.dtype is not dtype or tensor.shape[1:] != shape or not tensor.is_cpu:
         found = f"a {type(tensor).__name__}"
         if isinstance(tensor, Tensor):
             found = f"a {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
         raise GossamerError(
-            f"input {number} is {found}; it has to be a {dtype} of shape (batch, {', '.join(map(str, shape))}) on the "
-            "CPU, as in the example."
+            f"an input is {found}; it has to be a {dtype} of shape (batch, {', '.join(map(str, shape))}) on the CPU, "
+            "as in the example."
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise GossamerError(
-            f"input {number} requires a gradient, and a native module computes none. "
+            "an input requires a gradient, and a native module computes none. "
             "Call it under torch.no_grad(), or give input.detach()."
         )
     if dtype is not torch.float32:

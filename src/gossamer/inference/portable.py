@@ -6,16 +6,16 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
-from gossamer.inference.ctext import literal
-from gossamer.inference.emission import Emission, emit
-from gossamer.inference.helpers import helper_texts
+from gossamer.inference.c_math import helper_texts
+from gossamer.inference.codegen import Emission, emit
 from gossamer.inference.kernel import C_TYPES, Array, Constants
 from gossamer.inference.program import Program
+from gossamer.inference.source import literal
 from gossamer.inference.targets import portable_target
 
 __all__ = ["PortableSource", "SelfTest", "portable_source"]
@@ -43,8 +43,8 @@ class PortableSource:
         checksum: SHA-256 of all constant arrays.
     """
 
-    source: str
-    header: str
+    source: str = field(repr=False)
+    header: str = field(repr=False)
     constants: int
     workspace: int
     checksum: str
@@ -193,7 +193,8 @@ def _head(program: Program, interface: _Interface, title: str, facts: PortableSo
         "",
         *(f"{number + 1}. {step}" for number, step in enumerate(steps)),
         "",
-        f"One sample: {sizes}. Tensors are contiguous, in the order of PyTorch; indices are given as floats.",
+        f"One sample: {sizes}.",
+        "Tensors are contiguous, in the order of PyTorch; indices are given as floats.",
         f"Constants (flash): {facts.constants} bytes, without the self-test.",
         f"Workspace (RAM): {facts.workspace} bytes.",
         f"SHA-256 of the constants: {facts.checksum}",

@@ -5,6 +5,15 @@
 #include <stdint.h>
 #include <string.h>
 
+/* How a network is run: its weights; from how many samples on the rest of a batch is computed as one vector; how many
+   threads there may be, and how many samples are worth a thread. */
+typedef struct {
+    const char *constants;
+    long vector_from;
+    long threads;
+    long samples_per_thread;
+} Settings;
+
 /* Keep a pointer in one register: an address of a single register costs less than one of two. */
 #define PIN(pointer) __asm__("" : "+r"(pointer))
 

@@ -2,7 +2,7 @@
 
 A sample is a batch of one. Its tensors keep the batch dimension, of size one, wherever the model puts it, so every
 shape is the shape that PyTorch reports for a batch of one. A program runs in two ways: by the PyTorch references of its
-operations (`Program.run`), which is how it is checked, and as C (`gossamer.inference.emission`).
+operations (`Program.run`), which is how it is checked, and as C (`gossamer.inference.codegen`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from gossamer.inference.kernel import Kernel
-    from gossamer.inference.layout import Frame
+    from gossamer.inference.layout import Border
 
 __all__ = [
     "Alias",
@@ -96,11 +96,11 @@ class Operation(ABC):
         """Write the body of the C function."""
 
     @property
-    def framable(self) -> bool:
+    def accepts_border(self) -> bool:
         """Whether the result may be written with zeros around it."""
         return True
 
-    def frames(self) -> Sequence[tuple[Value, Frame]]:
+    def borders(self) -> Sequence[tuple[Value, Border]]:
         """The inputs that are best stored with zeros around them."""
         return ()
 

@@ -17,7 +17,7 @@ from gossamer.inference.program import Constant, Operation, Result, Value
 __all__ = ["RULES", "TAKES_INTEGERS", "Builder", "Refusal", "constant_of", "lowers", "optional_constant"]
 
 
-class Refusal(Exception):  # noqa: N818 - not an error of its own: the lowering turns it into one that names the place
+class Refusal(Exception):  # noqa: N818 - not an error of its own: the lowering turns it into one that names the module
     """An operator that cannot be lowered; the message completes the sentence "it cannot be lowered: ..."."""
 
 

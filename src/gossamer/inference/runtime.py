@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.inference.emission import Emission, emit
-from gossamer.inference.helpers import helper_texts
+from gossamer.inference.c_math import helper_texts
+from gossamer.inference.codegen import Emission, emit
 from gossamer.inference.kernel import C_TYPES, Constants
 from gossamer.inference.machine import Machine
 from gossamer.inference.memory import aligned, whole_lines
@@ -51,7 +51,7 @@ class Runtime:
 
 
 def runtime(program: Program, machine: Machine, name: str) -> Runtime:
-    """The program as `int NAME_run(constants, workspace, n, least, threads, inputs..., outputs...)`."""
+    """The program as `int NAME_run(settings, workspace, n, inputs..., outputs...)`."""
     constants = Constants()
     batch = emit(program, batch_target(machine, name), constants)
     sample = emit(program, sample_target(machine, name), constants)
@@ -86,10 +86,10 @@ def library_source(runtimes: Sequence[Runtime], machine: Machine) -> str:
 def _vectors(lanes: int) -> str:
     """The functions on vectors of so many floats."""
 
-    def places(start: int) -> str:
-        return ", ".join(f"{start + place}, {start + place + lanes}" for place in range(lanes // 2))
+    def lane_pairs(start: int) -> str:
+        return ", ".join(f"{start + lane}, {start + lane + lanes}" for lane in range(lanes // 2))
 
-    text = _VECTORS.read_text().replace("$LOW", places(0)).replace("$HIGH", places(lanes // 2))
+    text = _VECTORS.read_text().replace("$LOW", lane_pairs(0)).replace("$HIGH", lane_pairs(lanes // 2))
     return text.replace("$L", str(lanes))
 
 
@@ -114,7 +114,9 @@ def _program(
     program: Program, emission: Emission, name: str, element: str, extra: str, constants: Sequence[str]
 ) -> str:
     """The function that runs all steps."""
-    calls = re.sub(r"\bc(\d+)\b", lambda number: constants[int(number[1])], "\n".join(f"    {call}" for call in emission.calls))
+    calls = re.sub(
+        r"\bc(\d+)\b", lambda number: constants[int(number[1])], "\n".join(f"    {call}" for call in emission.calls)
+    )
     parameters = f"const char *constants, {element} *workspace, {extra}{', '.join(_pointers(program))}"
     return (
         f"static int {name}({parameters})\n{{\n    int failed = 0;\n    (void)constants;\n    (void)workspace;\n"
@@ -123,9 +125,9 @@ def _program(
 
 
 def _driver(program: Program, name: str, workspace: int, lanes: int) -> str:
-    """The loop over a batch: whole vectors of samples, then what is left; and its split into threads.
+    """The loop over a batch: whole vectors of samples, then the rest; and its split into threads.
 
-    From `least` samples on, what is left is computed as a vector with empty lanes, below that sample by sample.
+    The rest is computed as a vector with empty lanes from `settings->vector_from` samples on, below that one by one.
     """
     names = [pointer.split("*")[-1] for pointer in _pointers(program)]
     sizes = [math.prod(value.shape) for value in program.inputs]
@@ -136,12 +138,14 @@ def _driver(program: Program, name: str, workspace: int, lanes: int) -> str:
 
     fields = "\n".join(f"    {pointer};" for pointer in _pointers(program))
     job = ", ".join(f"job->{own}" for own in names)
+    parameters = f"const Settings *settings, char *workspace, long n, {', '.join(_pointers(program))}"
     return f"""\
-static int {name}_serial(const char *constants, char *workspace, long n, int least, {", ".join(_pointers(program))})
+static int {name}_serial({parameters})
 {{
+    const char *constants = settings->constants;
     int failed = 0;
     long i = 0;
-    for (; n - i >= least && least <= {lanes}; i += {lanes}) {{
+    for (; n - i >= settings->vector_from && settings->vector_from <= {lanes}; i += {lanes}) {{
         const int count = n - i < {lanes} ? (int)(n - i) : {lanes};
         failed |= {name}_batch(constants, (V{lanes} *)workspace, count, {at("i")});
     }}
@@ -150,10 +154,9 @@ static int {name}_serial(const char *constants, char *workspace, long n, int lea
 }}
 
 typedef struct {{
-    const char *constants;
+    const Settings *settings;
     char *workspace;
     long n;
-    int least;
     int failed;
 {fields}
 }} {name}_job;
@@ -161,32 +164,38 @@ typedef struct {{
 static void *{name}_work(void *argument)
 {{
     {name}_job *job = argument;
-    job->failed = {name}_serial(job->constants, job->workspace, job->n, job->least, {job});
+    job->failed = {name}_serial(job->settings, job->workspace, job->n, {job});
     return NULL;
 }}
 
-/* 0: all is well; 1: an input was out of its range. Each thread has {workspace} bytes of the workspace. */
-int {name}_run(const char *constants, char *workspace, long n, int least, int threads, {", ".join(_pointers(program))})
+static int {name}_threaded({parameters}, int threads)
 {{
-    if (threads < 2) return {name}_serial(constants, workspace, n, least, {", ".join(names)});
     {name}_job jobs[threads];
     pthread_t handles[threads];
     const long share = ((n + threads - 1) / threads + {lanes} - 1) / {lanes} * {lanes};
     int failed = 0;
-    for (int t = 0; t < threads; t++) {{
+    for (int t = threads - 1; t >= 0; t--) {{
         const long first = t * share < n ? t * share : n;
         const long count = n - first < share ? n - first : share;
-        jobs[t] = ({name}_job){{constants, workspace + t * {workspace}L, count, least, 0, {at("first")}}};
+        jobs[t] = ({name}_job){{settings, workspace + t * {workspace}L, count, 0, {at("first")}}};
         if (t == 0 || pthread_create(&handles[t], NULL, {name}_work, &jobs[t])) {{
-            handles[t] = pthread_self(); /* done by this thread, below */
+            handles[t] = pthread_self(); /* there is no further thread: this one does it */
+            {name}_work(&jobs[t]);
         }}
-    }}
-    for (int t = 0; t < threads; t++) {{
-        if (pthread_equal(handles[t], pthread_self())) {name}_work(&jobs[t]);
     }}
     for (int t = 0; t < threads; t++) {{
         if (!pthread_equal(handles[t], pthread_self())) pthread_join(handles[t], NULL);
         failed |= jobs[t].failed;
     }}
     return failed;
+}}
+
+/* 0: all is well; 1: an input was out of its range. The workspace has {workspace} bytes for each thread. */
+int {name}_run({parameters})
+{{
+    const long vectors = (n + {lanes} - 1) / {lanes}, worthwhile = n / settings->samples_per_thread;
+    long threads = settings->threads < vectors ? settings->threads : vectors;
+    if (worthwhile < threads) threads = worthwhile;
+    if (threads < 2) return {name}_serial(settings, workspace, n, {", ".join(names)});
+    return {name}_threaded(settings, workspace, n, {", ".join(names)}, (int)threads);
 }}"""

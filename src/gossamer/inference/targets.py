@@ -22,18 +22,18 @@ class Target:
         prefix: What the names of helper functions start with.
         scope: What the names of the functions of operations start with.
         sums: How many sums a kernel keeps in registers at most.
-        frames: Whether tensors may be stored with zeros around them, for padded convolutions.
+        borders: Whether tensors may be stored with zeros around them, for padded convolutions.
         lanes: Samples in an element.
-        vectors: How many neighbouring places of one sample may form a vector; none where vectors are not written out.
+        vectors: How many neighbouring positions of one sample may form a vector; none where there are no vectors.
         fast: Whether functions are written for vectors, instead of calls of `<math.h>`.
-        cache: Bytes of the first-level cache, to which blocks of inputs are cut; 0: they are not cut.
+        cache: Bytes of the first-level cache, into which blocks of inputs are to fit; 0: there are no blocks.
     """
 
     element: str
     prefix: str
     scope: str
     sums: int
-    frames: bool
+    borders: bool
     lanes: int = 1
     vectors: tuple[int, ...] = ()
     fast: bool = True
@@ -51,7 +51,7 @@ class Target:
 
 def portable_target(name: str) -> Target:
     """C99 for any compiler."""
-    return Target("float", f"{name}_", f"{name}_", sums=8, frames=True, fast=False)
+    return Target("float", f"{name}_", f"{name}_", sums=8, borders=True, fast=False)
 
 
 def batch_target(machine: Machine, name: str) -> Target:
@@ -62,16 +62,16 @@ def batch_target(machine: Machine, name: str) -> Target:
         prefix,
         f"{name}_{prefix}",
         _most_sums(machine),
-        frames=True,
+        borders=True,
         lanes=machine.lanes,
         cache=machine.cache,
     )
 
 
 def sample_target(machine: Machine, name: str) -> Target:
-    """Vectors of neighbouring places of one sample."""
+    """Vectors of neighbouring positions of one sample."""
     return Target(
-        "float", "s_", f"{name}_s_", _most_sums(machine), frames=False, vectors=machine.vectors, cache=machine.cache
+        "float", "s_", f"{name}_s_", _most_sums(machine), borders=False, vectors=machine.vectors, cache=machine.cache
     )
 
 

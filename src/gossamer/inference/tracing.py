@@ -1,7 +1,7 @@
 """A model and an example as one ATen graph for a batch of one, without in-place operations.
 
 A sample is a batch of one: what the model computes for it is all that the lowered network computes. Whether the model
-treats the samples of a larger batch apart is checked afterwards, by running it (`gossamer.inference.checking`).
+treats the samples of a larger batch apart is checked afterwards, by running it (`gossamer.inference.verification`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating
 
-__all__ = ["Traced", "first_sample", "trace"]
+__all__ = ["TENSOR", "Traced", "first_sample", "trace"]
+
+# Stands for a tensor among the leaves of a nested structure; None may be a leaf itself.
+TENSOR = object()
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Traced:
         graph: The operators.
         tensors: What is behind each placeholder; None for an input.
         outputs: The nodes whose tensors are returned.
-        results: What is returned, flattened; None for a tensor.
+        results: What is returned, flattened; `TENSOR` for a tensor.
         structure: How it is nested.
     """
 
@@ -71,15 +74,18 @@ def trace(model: nn.Module, sample: Call) -> Traced:
             raise GossamerError(
                 f"`{type(model).__name__}` could not be traced by torch.export on one sample of the example: "
                 f"{_first_line(error)}. Only models whose control flow does not depend on values can be lowered; "
-                "rewrite that place, or lower the submodules that can be exported."
+                "rewrite that part, or lower the submodules that can be exported."
             ) from error
+    for node in list(program.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:  # of what the example has anyway
+            program.graph.erase_node(node)
     program.graph.eliminate_dead_code()
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
         raise GossamerError(f"the forward of `{type(model).__name__}` changes {', '.join(changed)} in evaluation mode.")
     (end,) = (node for node in program.graph.nodes if node.op == "output")
-    results = tuple(None if isinstance(leaf, fx.Node) else leaf for leaf in end.args[0])
+    results = tuple(TENSOR if isinstance(leaf, fx.Node) else leaf for leaf in end.args[0])
     outputs = tuple(leaf for leaf in end.args[0] if isinstance(leaf, fx.Node))
     return Traced(program.graph, _tensors(program), outputs, results, program.call_spec.out_spec)
 

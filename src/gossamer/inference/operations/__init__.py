@@ -10,9 +10,9 @@ from gossamer.inference.operations import (
     pooling,
     recurrent,
     reduction,
-    selection,
     upsampling,
     views,
+    where,
 )
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "pooling",
     "recurrent",
     "reduction",
-    "selection",
     "upsampling",
     "views",
+    "where",
 ]

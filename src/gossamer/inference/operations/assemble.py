@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import literal, nest
 from gossamer.inference.kernel import Kernel
 from gossamer.inference.program import Operation, Shape, Value, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
+from gossamer.inference.source import literal, nest
 
 __all__ = ["Assemble", "Piece", "concatenated", "copied"]
 
@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 class Piece(NamedTuple):
-    """A tensor, and the place of its first element in the result."""
+    """A tensor, and the position of its first element in the result."""
 
     value: Value
     start: tuple[int, ...]
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Assemble(Operation):
-    """The pieces, each at its place; `fill` where there is none."""
+    """The pieces, each at its position; `fill` where there is none."""
 
     pieces: tuple[Piece, ...]
     size: Shape
@@ -57,8 +57,8 @@ class Assemble(Operation):
         """A loop nest for each piece."""
         code, y = kernel.code, kernel.output
         if sum(math.prod(piece.value.shape) for piece in self.pieces) < math.prod(self.size):
-            with nest(code, self.size, [y.strides]) as (place,):
-                code.add(f"y[{place}] = {kernel.target.splat(literal(self.fill))};")
+            with nest(code, self.size, [y.strides]) as (index,):
+                code.add(f"y[{index}] = {kernel.target.splat(literal(self.fill))};")
         for x, piece in zip(kernel.inputs, self.pieces, strict=True):
             offset = sum(at * stride for at, stride in zip(piece.start, y.strides, strict=True))
             with nest(code, x.shape, [x.strides, y.strides]) as (source, target):
@@ -82,7 +82,7 @@ def concatenated(values: Sequence[Value], dimension: int) -> Assemble:
     dimension %= len(first)
     pieces, at = [], 0
     for value in values:
-        pieces.append(Piece(value, tuple(at if place == dimension else 0 for place in range(len(first)))))
+        pieces.append(Piece(value, tuple(at if own == dimension else 0 for own in range(len(first)))))
         at += value.shape[dimension]
     return Assemble(tuple(pieces), (*first[:dimension], at, *first[dimension + 1 :]))
 
@@ -104,8 +104,8 @@ def _constant_pad(build: Builder, x: Value, pad: Sequence[int], value: float = 0
         raise Refusal(f"its padding {list(pad)} is negative")
     before = [0] * len(x.shape)
     after = [0] * len(x.shape)
-    for place in range(len(pad) // 2):
-        before[-1 - place], after[-1 - place] = pad[2 * place], pad[2 * place + 1]
+    for number in range(len(pad) // 2):
+        before[-1 - number], after[-1 - number] = pad[2 * number], pad[2 * number + 1]
     size = tuple(low + own + high for low, own, high in zip(before, x.shape, after, strict=True))
     return build.add(Assemble((Piece(x, tuple(before)),), size, float(value)))
 

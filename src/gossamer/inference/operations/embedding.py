@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gossamer.inference.ctext import nest
 from gossamer.inference.kernel import Array, Kernel
-from gossamer.inference.operations.convolution.tables import DENSE_FROM, smallest_unsigned
+from gossamer.inference.operations.convolution.sparse_weight import DENSE_FROM, smallest_unsigned
 from gossamer.inference.program import Operation, Shape, Value
 from gossamer.inference.registry import Builder, Refusal, constant_of, lowers
+from gossamer.inference.source import nest
 
 __all__ = ["Embedding"]
 
@@ -68,11 +68,11 @@ class Embedding(Operation):
                     with code.loop("c", width):
                         code.add(f"to[c * {y.strides[-1]}]{lane} = {arrays[0]}[row * {width} + c];")
                 else:
-                    starts, places, values = arrays
+                    starts, columns, values = arrays
                     with code.loop("c", width):
                         code.add(f"to[c * {y.strides[-1]}]{lane} = 0.0f;")
                     with code.block(f"for (uint32_t k = {starts}[row]; k < {starts}[row + 1]; k++)"):
-                        code.add(f"to[{places}[k] * {y.strides[-1]}]{lane} = {values}[k];")
+                        code.add(f"to[{columns}[k] * {y.strides[-1]}]{lane} = {values}[k];")
 
     def describe(self) -> str:
         """The size of the table."""

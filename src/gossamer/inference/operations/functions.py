@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gossamer.inference.ctext import literal
 from gossamer.inference.kernel import Kernel
+from gossamer.inference.source import literal
 
 __all__ = ["BINARY", "UNARY", "Function"]
 

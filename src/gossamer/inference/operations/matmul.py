@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import nest
 from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.functions import Function
 from gossamer.inference.operations.pointwise import Pointwise, Stage, binary, broadcast_strides
 from gossamer.inference.operations.reduction import Softmax
 from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
+from gossamer.inference.source import nest
 
 __all__ = ["Matmul"]
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import Code, literal, nest
 from gossamer.inference.kernel import Kernel
 from gossamer.inference.operations.reduction import split_dimensions
 from gossamer.inference.program import Constant, Operation, Shape, Value
 from gossamer.inference.registry import Builder, Refusal, lowers, optional_constant
+from gossamer.inference.source import Code, literal, nest
 
 __all__ = ["Normalization"]
 
@@ -48,9 +48,9 @@ class Normalization(Operation):
 
     def reference(self, *tensors: Tensor) -> Tensor:
         """The formula."""
-        x, places = tensors[0], tuple(range(-self.dimensions, 0))
-        centred = x - x.mean(places, keepdim=True) if self.centred else x
-        result = centred * torch.rsqrt(centred.square().mean(places, keepdim=True) + self.epsilon)
+        x, dimensions = tensors[0], tuple(range(-self.dimensions, 0))
+        centred = x - x.mean(dimensions, keepdim=True) if self.centred else x
+        result = centred * torch.rsqrt(centred.square().mean(dimensions, keepdim=True) + self.epsilon)
         if self.weight is not None:
             result = result * self.weight.tensor
         return result if self.bias is None else result + self.bias.tensor
@@ -77,7 +77,7 @@ class Normalization(Operation):
             variance = f"square * {each} - error * error + {literal(self.epsilon)}"
             code.add(f"const {element} scale = {kernel.helper('rsqrt')}({variance});")
             with nest(code, inner.shape, strides, "c") as (read, write, *numbers):
-                terms = [f"{operand.name}_at[{place}]" for operand, place in zip(affine, numbers, strict=True)]
+                terms = [f"{operand.name}_at[{number}]" for operand, number in zip(affine, numbers, strict=True)]
                 factors = [f"(in[{read}] - mean)", "scale", *(terms[:1] if self.weight is not None else [])]
                 shift = f" + {terms[-1]}" if self.bias is not None else ""
                 code.add(f"to[{write}] = {' * '.join(factors)}{shift};")

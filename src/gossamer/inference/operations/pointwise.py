@@ -1,4 +1,4 @@
-"""Functions applied at each place of a tensor, several in one pass, with broadcasting.
+"""Functions applied to each element of a tensor, several in one pass, with broadcasting.
 
     y = f_n(... f_2(f_1(x, a_1), a_2) ..., a_n)
 
@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import literal, nest
 from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.functions import Function
 from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast
 from gossamer.inference.registry import Builder, Refusal, constant_of, lowers, optional_constant
+from gossamer.inference.source import literal, nest
 
 __all__ = ["Pointwise", "Stage", "broadcast_strides", "unary"]
 
@@ -63,10 +63,10 @@ class Pointwise(Operation):
         return result.expand(self.shape)
 
     def emit(self, kernel: Kernel) -> None:
-        """One loop nest; each place is read, passed through the functions, and written."""
+        """One loop nest; each element is read, passed through the functions, and written."""
         strides = [broadcast_strides(operand, self.shape) for operand in (*kernel.inputs, kernel.output)]
-        with nest(kernel.code, self.shape, strides) as places:
-            reads = [f"{x.name}[{place}]" for x, place in zip(kernel.inputs, places[:-1], strict=True)]
+        with nest(kernel.code, self.shape, strides) as indices:
+            reads = [f"{x.name}[{index}]" for x, index in zip(kernel.inputs, indices[:-1], strict=True)]
             kernel.code.add(f"{kernel.target.element} v = {reads.pop(0)};")
             for function, operand in self.stages:
                 other = ""
@@ -75,7 +75,7 @@ class Pointwise(Operation):
                     if function.name in ("maximum", "minimum") and isinstance(operand, Constant):
                         other = kernel.target.splat(other)
                 kernel.code.add(f"v = {function.expression(kernel, 'v', other)};")
-            kernel.code.add(f"{kernel.output.name}[{places[-1]}] = v;")
+            kernel.code.add(f"{kernel.output.name}[{indices[-1]}] = v;")
 
     def describe(self) -> str:
         """The functions."""

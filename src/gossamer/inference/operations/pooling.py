@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import Code, literal, nest
 from gossamer.inference.kernel import Kernel
-from gossamer.inference.operations.convolution.tables import smallest_unsigned
+from gossamer.inference.operations.convolution.sparse_weight import smallest_unsigned
 from gossamer.inference.program import Operation, Shape, Value, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
+from gossamer.inference.source import Code, literal, nest
 
 __all__ = ["Axis", "Pool", "fixed_windows"]
 
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Axis:
-    """The windows along one dimension: input places `start, start + step, ...` below `stop`, and their divisor."""
+    """The windows along one dimension: input positions `start, start + step, ...` below `stop`, and their divisor."""
 
     starts: tuple[int, ...]
     stops: tuple[int, ...]
@@ -34,7 +34,7 @@ class Axis:
         """(distance between windows, size of each) if all are alike and the first starts at zero."""
         sizes = {stop - start for start, stop in zip(self.starts, self.stops, strict=True)}
         distance = self.starts[1] - self.starts[0] if len(self.starts) > 1 else 0
-        alike = all(start == place * distance for place, start in enumerate(self.starts))
+        alike = all(start == number * distance for number, start in enumerate(self.starts))
         return (distance, sizes.pop()) if alike and len(sizes) == 1 else None
 
 
@@ -55,7 +55,7 @@ class Pool(Operation):
 
     @property
     def shape(self) -> Shape:
-        """One place for each window."""
+        """One position for each window."""
         return (*self.x.shape[:-2], len(self.rows.starts), len(self.columns.starts))
 
     def reference(self, *tensors: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Pool(Operation):
         return result
 
     def emit(self, kernel: Kernel) -> None:
-        """Loops over the windows, and over the places of each."""
+        """Loops over the windows, and over the positions of each."""
         code, element, (x,), y = kernel.code, kernel.target.element, kernel.inputs, kernel.output
         largest = self.kind == "max"
         planes = [operand.strides[:-2] for operand in (x, y)]
@@ -106,15 +106,15 @@ class Pool(Operation):
         return f"{self.kind} over windows, {list(self.x.shape)} to {list(self.shape)}"
 
 
-def _window(kernel: Kernel, code: Code, axis: Axis, place: str, start: str, stop: str) -> None:
-    """Declare where the window at `place` starts and stops."""
+def _window(kernel: Kernel, code: Code, axis: Axis, position: str, start: str, stop: str) -> None:
+    """Declare where the window at `position` starts and stops."""
     if axis.regular is not None:
         distance, size = axis.regular
-        code.add(f"const int {start} = {place} * {distance};", f"const int {stop} = {start} + {size};")
+        code.add(f"const int {start} = {position} * {distance};", f"const int {stop} = {start} + {size};")
         return
-    for name, places in ((start, axis.starts), (stop, axis.stops)):
-        array = kernel.constant(np.array(places, dtype=smallest_unsigned(max(places) + 1)))
-        code.add(f"const int {name} = (int){array}[{place}];")
+    for name, limits in ((start, axis.starts), (stop, axis.stops)):
+        array = kernel.constant(np.array(limits, dtype=smallest_unsigned(max(limits) + 1)))
+        code.add(f"const int {name} = (int){array}[{position}];")
 
 
 def fixed_windows(
@@ -122,12 +122,12 @@ def fixed_windows(
 ) -> Axis:
     """The windows of PyTorch's pooling layers, cut to the input."""
     reach = dilation * (kernel - 1) + 1
-    places = (size + 2 * padding - reach + (stride - 1 if ceil else 0)) // stride + 1
-    if ceil and (places - 1) * stride >= size + padding:
-        places -= 1  # a window must start inside the input or in the padding before it
+    outputs = (size + 2 * padding - reach + (stride - 1 if ceil else 0)) // stride + 1
+    if ceil and (outputs - 1) * stride >= size + padding:
+        outputs -= 1  # a window must start inside the input or in the padding before it
     starts, stops, divisors = [], [], []
-    for place in range(places):
-        first = place * stride - padding
+    for number in range(outputs):
+        first = number * stride - padding
         inside = [first + dilation * tap for tap in range(kernel) if 0 <= first + dilation * tap < size]
         starts.append(inside[0] if inside else 0)
         stops.append(inside[-1] + 1 if inside else 0)
@@ -135,10 +135,10 @@ def fixed_windows(
     return Axis(tuple(starts), tuple(stops), dilation, tuple(divisors))
 
 
-def adaptive_windows(size: int, places: int) -> Axis:
+def adaptive_windows(size: int, outputs: int) -> Axis:
     """The windows of PyTorch's adaptive pooling layers."""
-    starts = tuple(place * size // places for place in range(places))
-    stops = tuple(-(-(place + 1) * size // places) for place in range(places))
+    starts = tuple(number * size // outputs for number in range(outputs))
+    stops = tuple(-(-(number + 1) * size // outputs) for number in range(outputs))
     return Axis(starts, stops, 1, tuple(stop - start for start, stop in zip(starts, stops, strict=True)))
 
 
@@ -174,8 +174,8 @@ def _lower_max(operator: str, dimensions: int, indices: bool) -> None:
         kernel, steps = _pair(kernel_size, dimensions), _pair(stride or kernel_size, dimensions)
         pads, gaps = _pair(padding, dimensions), _pair(dilation, dimensions)
 
-        def axis(place: int, size: int) -> Axis:
-            return fixed_windows(size, kernel[place], steps[place], pads[place], gaps[place], ceil_mode, False)
+        def axis(number: int, size: int) -> Axis:
+            return fixed_windows(size, kernel[number], steps[number], pads[number], gaps[number], ceil_mode, False)
 
         result = _pooled(build, x, "max", axis, dimensions)
         return (result, None) if indices else result
@@ -201,8 +201,8 @@ def _lower_average(operator: str, dimensions: int) -> None:
         kernel, steps = _pair(kernel_size, dimensions), _pair(stride or kernel_size, dimensions)
         pads = _pair(padding, dimensions)
 
-        def axis(place: int, size: int) -> Axis:
-            return fixed_windows(size, kernel[place], steps[place], pads[place], 1, ceil_mode, count_include_pad)
+        def axis(number: int, size: int) -> Axis:
+            return fixed_windows(size, kernel[number], steps[number], pads[number], 1, ceil_mode, count_include_pad)
 
         return _pooled(build, x, "mean", axis, dimensions, divisor_override)
 
@@ -215,9 +215,9 @@ def _lower_adaptive(operator: str, kind: str, dimensions: int) -> None:
     @lowers(getattr(aten, operator))
     def rule(build: Builder, x: Value, output_size: Sequence[int]) -> Value | tuple[Value, None]:
         sizes = _pair(output_size, dimensions)
-        if any(place == 0 for place in sizes):
+        if any(size == 0 for size in sizes):
             raise Refusal("its output is empty")
-        result = _pooled(build, x, kind, lambda place, size: adaptive_windows(size, sizes[place]), dimensions)
+        result = _pooled(build, x, kind, lambda number, size: adaptive_windows(size, sizes[number]), dimensions)
         return (result, None) if kind == "max" else result
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.assemble import concatenated
-from gossamer.inference.operations.convolution.tables import table
+from gossamer.inference.operations.convolution.sparse_weight import table
 from gossamer.inference.operations.layers import linear
 from gossamer.inference.program import Operation, Shape, Value, viewed
 from gossamer.inference.registry import Builder, Refusal, constant_of, lowers
@@ -83,9 +83,9 @@ class _Scan(Operation):
                 code.add(f"{element} sum = {kernel.target.splat(f'{bias}[o]')};")
                 start = f"o * {self.width}" if taps.is_dense else "tap"
                 count = f"{counts}[0]" if taps.is_dense else f"{counts}[o]"
-                place = f"{offsets}[k]" if taps.is_dense else f"{offsets}[tap + k]"
+                offset = f"{offsets}[k]" if taps.is_dense else f"{offsets}[tap + k]"
                 with code.loop("k", f"(int){count}"):
-                    code.add(f"sum += {values}[{start} + k] * h[{place}];")
+                    code.add(f"sum += {values}[{start} + k] * h[{offset}];")
                 code.add(f"tap += (int){count};", "s[o] = sum;")
             with code.loop("u", self.width):
                 self._write_unit(kernel)
@@ -93,8 +93,8 @@ class _Scan(Operation):
 
     def _gate(self, kernel: Kernel, gate: int) -> tuple[str, str]:
         """The C expressions for what input and state contribute to a gate of unit `u`."""
-        place = f"u + {gate * self.width}"
-        return f"in[({place}) * {kernel.inputs[0].strides[1]}]", f"s[{place}]"
+        unit = f"u + {gate * self.width}"
+        return f"in[({unit}) * {kernel.inputs[0].strides[1]}]", f"s[{unit}]"
 
     @abstractmethod
     def _write_unit(self, kernel: Kernel) -> None:
@@ -276,8 +276,8 @@ def _cell(
     return build.add(scan(projected, states, matrix, bias, backward))
 
 
-def _row(scan: Value, place: int) -> Value:
-    return viewed(scan, lambda tensor: tensor[place][None, None])
+def _row(scan: Value, number: int) -> Value:
+    return viewed(scan, lambda tensor: tensor[number][None, None])
 
 
 def _stacked(build: Builder, rows: Sequence[Value]) -> Value:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import literal, nest
 from gossamer.inference.kernel import Kernel
 from gossamer.inference.program import Operation, Shape, Value, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
+from gossamer.inference.source import literal, nest
 
 __all__ = ["Reduction", "Softmax", "split_dimensions"]
 
@@ -36,7 +36,7 @@ class Reduction(Operation):
     @property
     def shape(self) -> Shape:
         """One in each reduced dimension."""
-        return tuple(1 if place in self.dimensions else size for place, size in enumerate(self.x.shape))
+        return tuple(1 if dimension in self.dimensions else size for dimension, size in enumerate(self.x.shape))
 
     def reference(self, *tensors: Tensor) -> Tensor:
         """PyTorch's function of that name."""
@@ -112,12 +112,12 @@ class Softmax(Operation):
 class Dimensions:
     """Some of the dimensions of a tensor."""
 
-    places: tuple[int, ...]
+    dimensions: tuple[int, ...]
     shape: Shape
 
     def of(self, strides: Sequence[int]) -> tuple[int, ...]:
         """The strides along these dimensions."""
-        return tuple(strides[place] for place in self.places)
+        return tuple(strides[dimension] for dimension in self.dimensions)
 
     @property
     def count(self) -> int:
@@ -127,14 +127,14 @@ class Dimensions:
 
 def split_dimensions(shape: Sequence[int], dimensions: Sequence[int]) -> tuple[Dimensions, Dimensions]:
     """The other dimensions, and these."""
-    chosen = tuple(sorted(place % len(shape) for place in dimensions))
-    others = tuple(place for place in range(len(shape)) if place not in chosen)
-    return tuple(Dimensions(places, tuple(shape[p] for p in places)) for places in (others, chosen))  # type: ignore[return-value]
+    chosen = tuple(sorted(dimension % len(shape) for dimension in dimensions))
+    others = tuple(dimension for dimension in range(len(shape)) if dimension not in chosen)
+    return tuple(Dimensions(own, tuple(shape[p] for p in own)) for own in (others, chosen))  # type: ignore[return-value]
 
 
 def _reduced(build: Builder, x: Value, kind: str, dim: Sequence[int] | int | None, keepdim: bool) -> Value:
     asked = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
-    dimensions = tuple(sorted(place % len(x.shape) for place in asked))
+    dimensions = tuple(sorted(dimension % len(x.shape) for dimension in asked))
     result = build.add(Reduction(x, kind, dimensions))
     return result if keepdim else viewed(result, lambda tensor: tensor.squeeze(dimensions))
 

@@ -1,4 +1,4 @@
-"""Planes of another size: each output place is a mixture of at most two input places in each direction."""
+"""Planes of another size: each output position is a mixture of at most two input positions in each direction."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import nest
 from gossamer.inference.kernel import Kernel
-from gossamer.inference.operations.convolution.tables import smallest_unsigned
+from gossamer.inference.operations.convolution.sparse_weight import smallest_unsigned
 from gossamer.inference.program import Operation, Shape, Value, viewed
 from gossamer.inference.registry import Builder, lowers
+from gossamer.inference.source import nest
 
 __all__ = ["Upsample"]
 
@@ -22,9 +22,9 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, eq=False)
 class Upsample(Operation):
-    """The last two dimensions at another size, by the nearest place or by linear interpolation.
+    """The last two dimensions at another size, by the nearest position or by linear interpolation.
 
-    `scales` are the input places for one output place; PyTorch derives them from the sizes or from what the model
+    `scales` are the input positions for one output position; PyTorch derives them from the sizes or from what the model
     asked for, and the two differ when a size was rounded.
     """
 
@@ -50,28 +50,30 @@ class Upsample(Operation):
         for dimension in (-2, -1):
             low, high, share = (torch.from_numpy(array) for array in self._mixture(dimension))
             weights = share.reshape(-1, *(1 for _ in range(-1 - dimension)))
-            first, second = (result.index_select(result.dim() + dimension, places.long()) for places in (low, high))
+            first, second = (
+                result.index_select(result.dim() + dimension, positions.long()) for positions in (low, high)
+            )
             result = first * (1 - weights) + second * weights
         return result
 
     def _mixture(self, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For each output place the lower and the upper input place, and the share of the upper one."""
+        """For each output position the lower and the upper input position, and the share of the upper one."""
         inputs, outputs, scale = self.x.shape[dimension], self.size[dimension], np.float32(self.scales[dimension])
-        places = np.arange(outputs, dtype=np.float32)
+        positions = np.arange(outputs, dtype=np.float32)
         if not self.linear:
-            near = np.minimum(np.floor(places * scale).astype(np.int64), inputs - 1)
+            near = np.minimum(np.floor(positions * scale).astype(np.int64), inputs - 1)
             return near, near, np.zeros(outputs, dtype=np.float32)
         if self.align_corners:
             step = np.float32((inputs - 1) / (outputs - 1)) if outputs > 1 else np.float32(0)
-            exact = places * step
+            exact = positions * step
         else:
-            exact = np.maximum((places + np.float32(0.5)) * scale - np.float32(0.5), np.float32(0))
+            exact = np.maximum((positions + np.float32(0.5)) * scale - np.float32(0.5), np.float32(0))
         low = np.minimum(np.floor(exact).astype(np.int64), inputs - 1)
         high = np.minimum(low + 1, inputs - 1)
         return low, high, np.clip(exact - low.astype(np.float32), 0, 1).astype(np.float32)
 
     def emit(self, kernel: Kernel) -> None:
-        """Tables of places and shares, and one loop nest."""
+        """Tables of positions and shares, and one loop nest."""
         code, element, (x,), y = kernel.code, kernel.target.element, kernel.inputs, kernel.output
         tables = []
         for dimension in (-2, -1):

@@ -57,10 +57,10 @@ def _lower_views(name: str) -> None:
         operator = getattr(aten, name)
         count = len(operator(torch.empty(x.shape, device="meta"), *args, **kwargs))
 
-        def pick(place: int) -> Value:
-            return viewed(x, lambda tensor: operator(tensor, *args, **kwargs)[place])
+        def pick(number: int) -> Value:
+            return viewed(x, lambda tensor: operator(tensor, *args, **kwargs)[number])
 
-        return tuple(pick(place) for place in range(count))
+        return tuple(pick(number) for number in range(count))
 
 
 for _name in ("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_chunk", "unsafe_split"):

@@ -1,6 +1,6 @@
 """A layer of constant weights: linear, or a convolution of one or two dimensions, ordinary or transposed.
 
-    y[o] = after(pool(before(bias[o] + sum of weight[o, c, i, j] x[c, place])))
+    y[o] = after(pool(before(bias[o] + sum of weight[o, c, i, j] x[c, position])))
 
 Zero weights are neither stored nor multiplied. Activations and a pooling over whole windows are applied while the sums
 are in registers.
@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from gossamer.inference.kernel import Array, Kernel
-from gossamer.inference.layout import NO_FRAME, Frame
-from gossamer.inference.operations.convolution.elements import emit_by_elements
-from gossamer.inference.operations.convolution.parts import (
-    Part,
-    frame_of,
+from gossamer.inference.layout import NO_BORDER, Border
+from gossamer.inference.operations.convolution.direct import emit_direct
+from gossamer.inference.operations.convolution.phases import (
+    Phase,
+    border_of,
     ordinary_direction,
-    parts,
+    phases,
     transposed_directions,
 )
-from gossamer.inference.operations.convolution.places import emit_by_places
+from gossamer.inference.operations.convolution.positions import emit_over_positions
 from gossamer.inference.operations.functions import Function
 from gossamer.inference.program import Operation, Shape, Value
 
@@ -46,7 +46,7 @@ class Convolution(Operation):
     """The layer.
 
     Attributes:
-        x: [1, channels, rows, columns] or [1, channels, columns]; of a linear layer [places, channels].
+        x: [1, channels, rows, columns] or [1, channels, columns]; of a linear layer [positions, channels].
         weight: [outputs, channels / groups, rows, columns], also where it is transposed.
         bias: [outputs].
         padding: Before the rows, behind them, before the columns, behind them; of a transposed convolution what is cut
@@ -77,7 +77,7 @@ class Convolution(Operation):
 
     @property
     def plane(self) -> tuple[int, int]:
-        """Rows and columns of the input; the places of a linear layer are columns."""
+        """Rows and columns of the input; the positions of a linear layer are columns."""
         if self.is_linear:
             return 1, self.x.shape[0]
         return (self.x.shape[2], self.x.shape[3]) if len(self.x.shape) == 4 else (1, self.x.shape[2])
@@ -88,21 +88,21 @@ class Convolution(Operation):
         return self.leading is not None
 
     @property
-    def framable(self) -> bool:
-        """The places of a linear layer are one dimension; zeros between them would make it several."""
+    def accepts_border(self) -> bool:
+        """The positions of a linear layer are one dimension; zeros between them would make it several."""
         return not self.is_linear
 
     @property
     def unpooled(self) -> tuple[int, int]:
         """Rows and columns before the pooling."""
         sizes = []
-        for place, (size, kernel) in enumerate(zip(self.plane, self.weight.shape[2:], strict=True)):
-            padding = self.padding[2 * place] + self.padding[2 * place + 1]
-            reach = self.dilation[place] * (kernel - 1) + 1
+        for axis, (size, kernel) in enumerate(zip(self.plane, self.weight.shape[2:], strict=True)):
+            padding = self.padding[2 * axis] + self.padding[2 * axis + 1]
+            reach = self.dilation[axis] * (kernel - 1) + 1
             if self.transposed:
-                sizes.append((size - 1) * self.stride[place] - padding + reach)
+                sizes.append((size - 1) * self.stride[axis] - padding + reach)
             else:
-                sizes.append((size + padding - reach) // self.stride[place] + 1)
+                sizes.append((size + padding - reach) // self.stride[axis] + 1)
         return sizes[0], sizes[1]
 
     @property
@@ -136,47 +136,47 @@ class Convolution(Operation):
             y = function.apply(y)
         return y[0, :, 0].t().reshape(self.shape) if self.is_linear else y.reshape(self.shape)
 
-    def parts(self) -> list[Part]:
-        """The parts of the output plane, without the places that the pooling leaves out."""
+    def phases(self) -> list[Phase]:
+        """The phases of the output plane, without the positions that the pooling leaves out."""
         pool = (1, 1) if self.pooling is None else (self.pooling.rows, self.pooling.columns)
         found = []
-        for place, outputs in enumerate(self.unpooled):
-            kernel, stride, dilation = self.weight.shape[2 + place], self.stride[place], self.dilation[place]
-            padding = self.padding[2 * place]
+        for axis, outputs in enumerate(self.unpooled):
+            kernel, stride, dilation = self.weight.shape[2 + axis], self.stride[axis], self.dilation[axis]
+            padding = self.padding[2 * axis]
             if self.transposed:
                 found.append(transposed_directions(outputs, kernel, stride, padding, dilation))
             else:
-                whole = outputs - outputs % pool[place]
+                whole = outputs - outputs % pool[axis]
                 found.append([ordinary_direction(whole, kernel, stride, padding, dilation)])
-        return parts(*found)
+        return phases(*found)
 
-    def frame(self) -> Frame:
+    def border(self) -> Border:
         """The zeros that are read around the input."""
-        return frame_of(self.parts(), *self.plane)
+        return border_of(self.phases(), *self.plane)
 
-    def frames(self) -> Sequence[tuple[Value, Frame]]:
+    def borders(self) -> Sequence[tuple[Value, Border]]:
         """Padded convolutions read zeros around their input."""
-        frame = self.frame()
-        return [] if frame == NO_FRAME else [(self.x, frame)]
+        border = self.border()
+        return [] if border == NO_BORDER else [(self.x, border)]
 
     def emit(self, kernel: Kernel) -> None:
-        """In vectors of neighbouring places if there are enough of them, element by element otherwise."""
+        """In vectors of neighbouring positions if there are enough of them, element by element otherwise."""
         smallest = min(kernel.target.vectors, default=0)
         if smallest and math.prod(self.unpooled) >= smallest and not self.transposed:
-            emit_by_places(self, kernel)
+            emit_over_positions(self, kernel)
         else:
-            emit_by_elements(self, kernel)
+            emit_direct(self, kernel)
 
-    def taps_of(self, part: Part) -> Array:
-        """The weights of a part, [outputs, channels / groups, rows, columns]."""
-        array: Array = self.weight.numpy()[:, :, list(part.rows.taps)][:, :, :, list(part.columns.taps)]
+    def taps_of(self, phase: Phase) -> Array:
+        """The weights of a phase, [outputs, channels / groups, rows, columns]."""
+        array: Array = self.weight.numpy()[:, :, list(phase.rows.taps)][:, :, :, list(phase.columns.taps)]
         return array
 
     def planes(self, strides: Sequence[int]) -> tuple[int, int, int]:
         """The strides of a tensor from channel to channel, row to row, column to column."""
         if self.is_linear:
-            *places, features = strides
-            return features, 0, places[-1] if places else 0
+            *positions, features = strides
+            return features, 0, positions[-1] if positions else 0
         return (strides[1], strides[2], strides[3]) if len(strides) == 4 else (strides[1], 0, strides[2])
 
     def describe(self) -> str:

@@ -14,18 +14,21 @@ from torch.utils import _pytree as pytree
 from gossamer.compiler import find_compiler, load_library
 from gossamer.errors import GossamerError
 from gossamer.example import Call, Example, call_with
-from gossamer.inference.checking import Expectation, check_model, check_outputs, expect
 from gossamer.inference.lowering import lower
 from gossamer.inference.machine import Machine
 from gossamer.inference.module import Library, NativeModule, Signature
 from gossamer.inference.program import Program
 from gossamer.inference.runtime import FLAGS, library_source, runtime
-from gossamer.inference.tracing import Traced, first_sample, trace
+from gossamer.inference.tracing import TENSOR, Traced, first_sample, trace
+from gossamer.inference.verification import Expectation, check_model, check_outputs, expect
 from gossamer.shrinking import shrink
 
 __all__ = ["lowered", "native"]
 
 _CALIBRATION = 0.02  # seconds
+# Below, in seconds of work for each, another thread costs more than it saves.
+_WORTH_A_THREAD = 1e-4
+_NEVER = 2**62
 
 
 def native(model: nn.Module, example: Example, threads: int | None = None) -> NativeModule:
@@ -56,7 +59,7 @@ def native(model: nn.Module, example: Example, threads: int | None = None) -> Na
     built = runtime(program, machine, "network")
     run = load_library(library_source([built], machine), "native", FLAGS).network_run
     pointers = [ctypes.c_void_p] * (len(program.inputs) + len(program.outputs))
-    run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_int, *pointers]
+    run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, *pointers]
     run.restype = ctypes.c_int
     expected = expect(model, call, samples=machine.lanes + 1)
     library = Library(run, built.constants, built.workspace, machine.lanes)
@@ -85,12 +88,12 @@ def _signature(traced: Traced, program: Program, expected: Expectation) -> Signa
     leaves, structure = pytree.tree_flatten((expected.call.args, expected.call.kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     shapes = [
-        (*shape[:place], *shape[place + 1 :])
-        for shape, place in zip(program.shapes, expected.batch_dimensions, strict=True)
+        (*shape[:dimension], *shape[dimension + 1 :])
+        for shape, dimension in zip(program.shapes, expected.batch_dimensions, strict=True)
     ]
     return Signature(
         inputs=tuple((tuple(tensor.shape[1:]), tensor.dtype) for tensor in tensors),
-        arguments=tuple(None if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+        arguments=tuple(TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves),
         structure=structure,
         outputs=tuple(shapes),
         batch_dimensions=expected.batch_dimensions,
@@ -100,26 +103,22 @@ def _signature(traced: Traced, program: Program, expected: Expectation) -> Signa
 
 
 def _verify(module: NativeModule, expected: Expectation, lanes: int) -> None:
-    """A whole vector of samples and one with a single sample; then the same sample by sample; then two threads."""
-    for least in (1, lanes + 1):
-        module.least = least
+    """A whole vector of samples and one with a single sample; the same sample by sample; the same with threads."""
+    for vector_from, samples_per_thread in ((1, _NEVER), (lanes + 1, _NEVER), (1, 1)):
+        module.run_as(vector_from, samples_per_thread)
         check_outputs(expected, expected.call.run(module))
 
 
 def _calibrate(module: NativeModule, expected: Expectation, lanes: int) -> None:
     """Find out from how many samples on a vector with empty lanes is faster than sample by sample."""
-    call = Call(*pytree.tree_map(lambda leaf: leaf[:lanes] if isinstance(leaf, Tensor) else leaf, _arguments(expected)))
     seconds = {}
-    for least in (1, lanes + 1):
-        module.least = least
-        seconds[least] = _fastest_of(module, call)
-    vector, sample = seconds[1], seconds[lanes + 1] / lanes
-    module.least = min(lanes + 1, max(1, math.ceil(vector / sample)))
-    module.seconds_per_sample = min(vector / lanes, sample)
-
-
-def _arguments(expected: Expectation) -> tuple[tuple[object, ...], dict[str, object]]:
-    return expected.call.args, expected.call.kwargs
+    for vector_from in (1, lanes + 1):
+        module.run_as(vector_from)
+        seconds[vector_from] = _fastest_of(module, expected.call)
+    # lanes + 1 samples: two vectors, or lanes + 1 times a sample
+    vector, sample = seconds[1] / 2, seconds[lanes + 1] / (lanes + 1)
+    per_sample = min(vector / lanes, sample)
+    module.run_as(min(lanes + 1, max(1, math.ceil(vector / sample))), math.ceil(_WORTH_A_THREAD / per_sample))
 
 
 def _fastest_of(module: NativeModule, call: Call) -> float:

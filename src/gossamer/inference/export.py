@@ -14,10 +14,10 @@ from gossamer.compiler import find_compiler, load_library
 from gossamer.errors import GossamerError
 from gossamer.example import Example, call_with
 from gossamer.files import staged
-from gossamer.inference.checking import Expectation, check_outputs, expect
-from gossamer.inference.compiled import lowered
+from gossamer.inference.compilation import lowered
 from gossamer.inference.portable import PortableSource, SelfTest, portable_source
 from gossamer.inference.program import Program
+from gossamer.inference.verification import Expectation, check_outputs, expect
 
 __all__ = ["export_c"]
 
@@ -53,9 +53,9 @@ def export_c(model: nn.Module, path: str | os.PathLike[str], example: Example) -
     inputs = [tensor[:1] for tensor in expected.call.tensors()]
     source = portable_source(program, name, type(model).__name__, SelfTest(inputs, _samples(expected, 0)))
     _check_compiled(source, name, program, expected)
-    with staged(target) as place:
-        place.write_text(source.source)
-        place.with_suffix(".h").write_text(source.header)
+    with staged(target) as staging:
+        staging.write_text(source.source)
+        staging.with_suffix(".h").write_text(source.header)
     return source
 
 
@@ -72,7 +72,7 @@ def _identifier(path: Path) -> str:
 def _samples(expected: Expectation, number: int) -> list[Tensor]:
     """The outputs of one sample."""
     pairs = zip(expected.outputs, expected.batch_dimensions, strict=True)
-    return [output.narrow(place, number, 1) for output, place in pairs]
+    return [output.narrow(dimension, number, 1) for output, dimension in pairs]
 
 
 def _check_references(program: Program, expected: Expectation) -> None:
@@ -86,8 +86,10 @@ def _check_references(program: Program, expected: Expectation) -> None:
 
 
 def _compare(found: list[list[Tensor]], expected: Expectation) -> None:
-    places = expected.batch_dimensions
-    outputs = [torch.cat([sample[number] for sample in found], place) for number, place in enumerate(places)]
+    dimensions = expected.batch_dimensions
+    outputs = [
+        torch.cat([sample[number] for sample in found], dimension) for number, dimension in enumerate(dimensions)
+    ]
     check_outputs(expected, outputs)
 
 

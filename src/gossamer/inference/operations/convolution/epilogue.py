@@ -1,49 +1,49 @@
-"""What a kernel in vectors of places does with its sums: activations, pooling, and the store into plain rows."""
+"""What a kernel in vectors of positions does with its sums: activations, pooling, and the store into plain rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossamer.inference.ctext import index, literal
 from gossamer.inference.kernel import Kernel
-from gossamer.inference.operations.convolution.tiles import Tile
+from gossamer.inference.operations.convolution.tiling import Tile
+from gossamer.inference.source import index, literal
 from gossamer.inference.targets import vector_prefix
 
 if TYPE_CHECKING:
+    from gossamer.inference.operations.convolution.inner_loop import InnerLoop
     from gossamer.inference.operations.convolution.operation import Convolution, Pooling
-    from gossamer.inference.operations.convolution.places import Planes
-    from gossamer.inference.operations.convolution.walk import Walk
+    from gossamer.inference.operations.convolution.positions import Planes
 
 __all__ = ["finish_tile"]
 
 
 def finish_tile(
-    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, walk: Walk, start: tuple[str, str]
+    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, loop: InnerLoop, start: tuple[str, str]
 ) -> None:
     """Write the code for the sums of output channel `o`, of the tile that starts at this row and vector."""
-    prefix, sums = vector_prefix(planes.vector), walk.sums
+    prefix, sums = vector_prefix(planes.vector), loop.sums
     for function in layer.before:
         kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix=prefix)};" for name in sums))
     if layer.pooling is not None:
-        _pool(layer, layer.pooling, kernel, planes, tile, walk, start)
+        _pool(layer, layer.pooling, kernel, planes, tile, loop, start)
         return
     for function in layer.after:
         kernel.code.add(*(f"{name} = {function.expression(kernel, name, prefix=prefix)};" for name in sums))
-    _store(layer, kernel, planes, tile, walk, start)
+    _store(layer, kernel, planes, tile, loop, start)
 
 
 def _store(
-    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, walk: Walk, start: tuple[str, str]
+    layer: Convolution, kernel: Kernel, planes: Planes, tile: Tile, loop: InnerLoop, start: tuple[str, str]
 ) -> None:
     code, vector, prefix = kernel.code, planes.vector, vector_prefix(planes.vector)
     channel, row, column = layer.planes(kernel.output.strides)
-    rows, columns = planes.part.rows.count, planes.part.columns.count
+    rows, columns = planes.phase.rows.count, planes.phase.columns.count
     length = rows * columns if planes.is_flat else columns
-    code.add(f"float *to = y + {index([walk.output, *start], [channel, row, vector * column])};")
-    for number, name in enumerate(walk.sums):
+    code.add(f"float *to = y + {index([loop.output, *start], [channel, row, vector * column])};")
+    for number, name in enumerate(loop.sums):
         i, j = divmod(number, tile.columns)
         target = f"to + {i * row + j * vector * column}"
-        left = index([start[1]], [-vector], length - j * vector)  # places from here to the end of the row
+        left = index([start[1]], [-vector], length - j * vector)  # positions from here to the end of the row
         if column != 1:
             code.add(f"{prefix}scatter({target}, {column}, {name}, {left});")
         elif length % vector == 0:
@@ -61,7 +61,7 @@ def _pool(
     kernel: Kernel,
     planes: Planes,
     tile: Tile,
-    walk: Walk,
+    loop: InnerLoop,
     start: tuple[str, str],
 ) -> None:
     """Reduce rows in registers and columns in a small array; in a flat plane both in the array."""
@@ -69,21 +69,21 @@ def _pool(
     channel, row, column = layer.planes(kernel.output.strides)
     pitch = planes.pitch if planes.is_flat else tile.columns * vector
     if planes.is_flat:
-        held, down, count = walk.sums, pooling.rows, planes.part.rows.count // pooling.rows
+        held, down, count = loop.sums, pooling.rows, planes.phase.rows.count // pooling.rows
     else:
-        held, down, count = _reduced_rows(pooling, kernel, prefix, tile, walk.sums), 1, tile.rows // pooling.rows
+        held, down, count = _reduced_rows(pooling, kernel, prefix, tile, loop.sums), 1, tile.rows // pooling.rows
     code.add(f"float window[{len(held) * vector}];")
     for number, name in enumerate(held):
         code.add(f"{prefix}store(window + {number * vector}, {name});")
-    outputs = planes.part.columns.count // pooling.columns
+    outputs = planes.phase.columns.count // pooling.columns
     width: int | str = outputs
     if tile.columns < planes.grid[1]:
         per_tile = tile.columns * vector // pooling.columns
         code.add(f"const int left = {index([start[1]], [-(vector // pooling.columns)], outputs)};")
         width = f"(left < {per_tile} ? left : {per_tile})"
     first = start[0] if start[0] == "0" else f"{start[0]} / {pooling.rows}"
-    place = index([walk.output, first, start[1]], [channel, row, vector // pooling.columns * column])
-    code.add(f"float *to = y + {place};")
+    offset = index([loop.output, first, start[1]], [channel, row, vector // pooling.columns * column])
+    code.add(f"float *to = y + {offset};")
     with code.loop("i", count), code.loop("j", width):
         code.add(f"const float *from = window + i * {down * pitch} + j * {pooling.columns};")
         reads = [f"from[{a * pitch + b}]" for a in range(down) for b in range(pooling.columns)]

@@ -66,7 +66,7 @@ def index(names: Sequence[str], strides: Sequence[int], first: int = 0) -> str:
 def nest(
     code: Code, shape: Sequence[int], strides: Sequence[Sequence[int]], prefix: str = "i"
 ) -> Iterator[tuple[str, ...]]:
-    """Loops over all places of `shape`; yields for each operand, given by its strides, the index of the place.
+    """Loops over all elements of `shape`; yields for each operand, given by its strides, the index of the element.
 
     Dimensions that lie behind each other in every operand become one loop.
     """

@@ -1,8 +1,8 @@
-"""The places of a convolution: which input place each tap reads for each output place.
+"""The phases of a convolution: which input position each tap reads for each output position.
 
-In each direction, output place `origin + step i` (i = 0, 1, ..., count - 1) takes tap `taps[k]` from input place
-`stride i + offsets[k]`; outside the input it reads zero. An ordinary convolution is one such part. A transposed one of
-stride s is s parts in each direction, one for each remainder of the output place modulo s.
+In each direction, output position `origin + step i` (i = 0, 1, ..., count - 1) takes tap `taps[k]` from input position
+`stride i + offsets[k]`; outside the input it reads zero. An ordinary convolution is one such phase. A transposed one of
+stride s is s phases in each direction, one for each remainder of the output position modulo s.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from gossamer.inference.layout import Frame
+from gossamer.inference.layout import Border
 
-__all__ = ["Direction", "Part", "frame_of", "ordinary_direction", "parts", "transposed_directions"]
+__all__ = ["Direction", "Phase", "border_of", "ordinary_direction", "phases", "transposed_directions"]
 
 
 @dataclass(frozen=True)
 class Direction:
-    """A part along one dimension."""
+    """A phase along one dimension."""
 
     taps: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -36,15 +36,15 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the output plane."""
+class Phase:
+    """A phase of the output plane."""
 
     rows: Direction
     columns: Direction
 
     @property
-    def places(self) -> int:
-        """Output places."""
+    def positions(self) -> int:
+        """Output positions."""
         return self.rows.count * self.columns.count
 
 
@@ -63,16 +63,16 @@ def transposed_directions(outputs: int, kernel: int, stride: int, padding: int, 
     return found
 
 
-def parts(rows: list[Direction], columns: list[Direction]) -> list[Part]:
+def phases(rows: list[Direction], columns: list[Direction]) -> list[Phase]:
     """Every combination."""
-    return [Part(row, column) for row, column in product(rows, columns)]
+    return [Phase(row, column) for row, column in product(rows, columns)]
 
 
-def frame_of(found: list[Part], height: int, width: int) -> Frame:
-    """The zeros that the parts read around an input plane of this size."""
-    return Frame(
-        max(part.rows.before() for part in found),
-        max(part.rows.after(height) for part in found),
-        max(part.columns.before() for part in found),
-        max(part.columns.after(width) for part in found),
+def border_of(found: list[Phase], height: int, width: int) -> Border:
+    """The zeros that the phases read around an input plane of this size."""
+    return Border(
+        max(phase.rows.before() for phase in found),
+        max(phase.rows.after(height) for phase in found),
+        max(phase.columns.before() for phase in found),
+        max(phase.columns.after(width) for phase in found),
     )

@@ -11,10 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gossamer.errors import GossamerError
-from gossamer.inference.ctext import nest
 from gossamer.inference.kernel import FLOATS_IN_A_LINE, Constants, Kernel, Operand, compact
-from gossamer.inference.layout import NO_FRAME, Block, Frame, Placement, choose_frames, contiguous, pack_blocks, place, size
+from gossamer.inference.layout import (
+    NO_BORDER,
+    Block,
+    Border,
+    Placement,
+    choose_borders,
+    contiguous,
+    pack_blocks,
+    placement,
+    size,
+)
 from gossamer.inference.program import Constant, Input, Program, Result, Step, Value, root
+from gossamer.inference.source import nest
 from gossamer.inference.targets import Target
 
 __all__ = ["Emission", "emit"]
@@ -49,8 +59,8 @@ class _Emitter:
         self.program = program
         self.target = target
         self.constants = constants
-        wanted = [pair for operation, _ in program.steps for pair in operation.frames()] if target.frames else []
-        self.frames = choose_frames(program, wanted)
+        wanted = [pair for operation, _ in program.steps for pair in operation.borders()] if target.borders else []
+        self.borders = choose_borders(program, wanted)
         self.emission = Emission()
         self.offsets: dict[object, int] = {}
         self.names: dict[str, str] = {}
@@ -62,7 +72,7 @@ class _Emitter:
             if value in self.offsets:
                 self._load(number, value)
         for kernel, step in zip(kernels, self.program.steps, strict=True):
-            self._clear_frame(step.output)
+            self._clear_border(step.output)
             inputs = [self._address(value) for value in step.operation.inputs]
             self._call(kernel, step.operation.describe(), inputs, self._address(step.output))
         if self.target.is_batch:
@@ -80,19 +90,19 @@ class _Emitter:
     def _operand(self, name: str, value: Value) -> Operand:
         if isinstance(value, Constant):
             return Operand(name, value.shape, compact(value.tensor)[1], is_constant=True)
-        where = place(value, self._frame(value))
-        return Operand(name, where.shape, where.strides, where.frame)
+        where = placement(value, self._border(value))
+        return Operand(name, where.shape, where.strides, where.border)
 
-    def _frame(self, value: Value) -> Frame:
-        return self.frames.get(root(value), NO_FRAME)
+    def _border(self, value: Value) -> Border:
+        return self.borders.get(root(value), NO_BORDER)
 
     def _in_workspace(self, value: Value) -> bool:
         if self.target.is_batch:
             return True
-        return value in self.frames if isinstance(value, Input) else value not in self.program.outputs
+        return value in self.borders if isinstance(value, Input) else value not in self.program.outputs
 
     def _plan(self, kernels: Sequence[Kernel]) -> None:
-        """Give inputs, results and scratch memory their places in the workspace."""
+        """Give inputs, results and scratch memory their offsets in the workspace."""
         steps = self.program.steps
         first: dict[Value, int] = dict.fromkeys(self.program.inputs, 0)
         last: dict[Value, int] = {}
@@ -101,7 +111,7 @@ class _Emitter:
             last |= {root(value): number for value in (*step.operation.inputs, step.output)}
         last |= dict.fromkeys(self.program.outputs, len(steps))
         blocks: dict[object, Block] = {
-            value: Block(size(value, self._frame(value)), first[value], last[value])
+            value: Block(size(value, self._border(value)), first[value], last[value])
             for value in first
             if value in last and self._in_workspace(value)
         }
@@ -117,8 +127,8 @@ class _Emitter:
 
     def _load(self, number: int, value: Input) -> None:
         """Bring an input into the workspace."""
-        self._clear_frame(value)
-        where = place(value, self._frame(value))
+        self._clear_border(value)
+        where = placement(value, self._border(value))
         if self.target.is_batch:
             self.emission.calls.append(f"{self.target.prefix}pack({_rows(number, where)}, {self._address(value)});")
             return
@@ -128,12 +138,12 @@ class _Emitter:
             kernel.code.add(f"y[{target}] = x0[{source}];")
         self._call(kernel, "copy of the input, with zeros around its planes", [f"input{number}"], self._address(value))
 
-    def _clear_frame(self, value: Value) -> None:
-        frame = self._frame(value)
-        if frame == NO_FRAME:
+    def _clear_border(self, value: Value) -> None:
+        border = self._border(value)
+        if border == NO_BORDER:
             return
         kernel = Kernel(self.target, self.constants, [], Operand("y", (), ()))
-        _write_frame(kernel, place(value, frame), size(value, frame))
+        _write_border(kernel, placement(value, border), size(value, border))
         self._call(kernel, "zeros around the planes of a tensor", [], f"workspace + {self.offsets[value]}")
 
     def _call(self, kernel: Kernel, comment: str, inputs: Sequence[str], output: str) -> None:
@@ -158,7 +168,7 @@ class _Emitter:
     def _address(self, value: Value) -> str:
         if isinstance(value, Constant):
             return f"c{self.constants.add(compact(value.tensor)[0])}"
-        base, start = root(value), place(value, self._frame(value)).offset
+        base, start = root(value), placement(value, self._border(value)).offset
         if base in self.offsets:
             return f"workspace + {self.offsets[base] + start}"
         name = (
@@ -177,7 +187,7 @@ def _rows(number: int, where: Placement) -> str:
     """The arguments of the call that puts the samples of input `number` into the lanes of vectors, row by row."""
     elements = math.prod(where.shape)
     planes, rows, columns, plane, pitch = 1, 1, elements, 0, 0
-    if where.frame != NO_FRAME:
+    if where.border != NO_BORDER:
         columns, rows = where.shape[-1], where.shape[-2] if len(where.shape) > 3 else 1
         planes = elements // (rows * columns)
         pitch = where.strides[-2]
@@ -185,22 +195,22 @@ def _rows(number: int, where: Placement) -> str:
     return f"input{number}, {elements}, n, {planes}, {rows}, {columns}, {plane}, {pitch}"
 
 
-def _write_frame(kernel: Kernel, where: Placement, elements: int) -> None:
+def _write_border(kernel: Kernel, where: Placement, elements: int) -> None:
     """Zero what surrounds the rows and columns; `y` is the start of the block."""
-    code, frame, zero = kernel.code, where.frame, kernel.target.splat("0.0f")
-    columns = where.shape[-1] + frame.left + frame.right
-    rows = (where.shape[-2] if len(where.shape) > 3 else 1) + frame.top + frame.bottom
+    code, border, zero = kernel.code, where.border, kernel.target.splat("0.0f")
+    columns = where.shape[-1] + border.left + border.right
+    rows = (where.shape[-2] if len(where.shape) > 3 else 1) + border.top + border.bottom
     inner = where.shape[-1]
     with code.loop("p", elements // (rows * columns)):
         code.add(f"{kernel.target.element} *plane = y + p * {rows * columns};")
-        if head := frame.top * columns + frame.left:
+        if head := border.top * columns + border.left:
             with code.loop("i", head):
                 code.add(f"plane[i] = {zero};")
         # between two rows: the right end of one and the left end of the next
-        if gap := frame.left + frame.right:
-            with code.loop("r", rows - frame.top - frame.bottom - 1), code.loop("i", gap):
+        if gap := border.left + border.right:
+            with code.loop("r", rows - border.top - border.bottom - 1), code.loop("i", gap):
                 code.add(f"plane[{head + inner} + r * {columns} + i] = {zero};")
-        tail = frame.bottom * columns + frame.right
+        tail = border.bottom * columns + border.right
         if tail:
             with code.loop("i", tail):
                 code.add(f"plane[{rows * columns - tail} + i] = {zero};")

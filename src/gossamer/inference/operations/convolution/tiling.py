@@ -1,6 +1,6 @@
-"""How a layer is cut: outputs that are summed at once, in registers, and blocks of inputs that stay in the cache.
+"""How a layer is tiled: outputs that are summed at once, in registers, and blocks of inputs that stay in the cache.
 
-The cost of a way to cut is estimated in units of one multiply-add of a 32-byte vector with an operand from the
+The cost of a tiling is estimated in units of one multiply-add of a 32-byte vector with an operand from the
 first-level cache, about half a cycle.
 """
 
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Cut", "Tile", "Work", "best_cut", "read_cost", "tiles"]
+__all__ = ["Tile", "Tiling", "Work", "best_tiling", "read_cost", "tiles"]
 
 _TAP = 2.5  # loads of weight and offset, and the loop
 _OUTPUT = 25.0  # for each output channel of a tile: mostly a branch that was predicted wrongly
@@ -21,7 +21,7 @@ _FEWEST_TAPS = 6  # below, per output channel and block, partial sums cost more 
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of outputs; in vectors of places, columns are vectors."""
+    """Rows and columns of outputs; in vectors of positions, columns are vectors."""
 
     rows: int
     columns: int
@@ -34,7 +34,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to do, for one part of a layer.
+    """What there is to do, for one phase of a layer.
 
     Attributes:
         rows: Of outputs.
@@ -46,8 +46,8 @@ class Work:
         row_step: Input rows from one output row to the next.
         extra_columns: As `extra_rows`.
         column_step: As `row_step`.
-        vector: Bytes of an element, or of a vector of places.
-        cache: Bytes of the first-level cache; 0: the inputs are not cut into blocks.
+        vector: Bytes of an element, or of a vector of positions.
+        cache: Bytes of the first-level cache; 0: the inputs are not split into blocks.
         read: The cost of reading a vector.
         copied_vectors: Vectors in a row of a plane, if the rows that a tile reads are copied first.
         copied_rows: Rows that are copied for any tile; 0: its own and the extra ones.
@@ -82,15 +82,15 @@ class Work:
     def cost(self, tile: Tile) -> float:
         """The estimate."""
         down, across = math.ceil(self.rows / tile.rows), math.ceil(self.columns / tile.columns)
-        walk = self.taps * (tile.sums * self.read + _TAP)
+        loop = self.taps * (tile.sums * self.read + _TAP)
         visits = self.outputs * (2 * tile.sums * self.read + _OUTPUT) * self.blocks(tile)
         rows = self.copied_rows or tile.rows + self.extra_rows
         copy = self.planes * rows * (_COPIED_VECTOR * self.copied_vectors + _COPIED_ROW) if self.copied_vectors else 0.0
-        return down * (across * (walk + visits) + copy)
+        return down * (across * (loop + visits) + copy)
 
 
 @dataclass(frozen=True)
-class Cut:
+class Tiling:
     """A tile, the blocks of input planes, and what they cost."""
 
     tile: Tile
@@ -113,7 +113,7 @@ def tiles(rows: int, columns: int, most: int, pool_rows: int = 1, pool_columns: 
                 yield Tile(r, c)
 
 
-def best_cut(work: Work, candidates: Iterator[Tile]) -> Cut:
+def best_tiling(work: Work, candidates: Iterator[Tile]) -> Tiling:
     """The cheapest way; where two cost the same, the one with the squarer tile."""
     tile = min(candidates, key=lambda tile: (work.cost(tile), abs(tile.rows - tile.columns)))
-    return Cut(tile, work.blocks(tile), work.cost(tile))
+    return Tiling(tile, work.blocks(tile), work.cost(tile))

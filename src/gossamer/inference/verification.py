@@ -26,7 +26,13 @@ class Expectation:
 
 
 def check_model(model: nn.Module, call: Call) -> None:
-    """An error unless model and example are on the CPU and of float32."""
+    """An error unless model and example are on the CPU and of float32, and samples are independent of each other."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise GossamerError(
+                f"{name!r} ({type(module).__name__}) normalises by the statistics of the batch, so the output of a "
+                "sample depends on the others. Give it running statistics (track_running_stats=True)."
+            )
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, tensor in [*tensors.items(), *(("example", tensor) for tensor in call.tensors())]:
         if tensor.device.type != "cpu":
@@ -67,7 +73,7 @@ def check_outputs(expected: Expectation, outputs: Sequence[Tensor]) -> None:
 def _batch_dimension(number: int, one: Tensor, many: Tensor, samples: int) -> int:
     """The dimension that grew with the batch."""
     grown = (
-        [place for place in range(one.dim()) if one.shape[place] != many.shape[place]]
+        [dimension for dimension in range(one.dim()) if one.shape[dimension] != many.shape[dimension]]
         if one.dim() == many.dim()
         else []
     )

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.inference.ctext import index, literal, nest
 from gossamer.inference.kernel import Kernel
-from gossamer.inference.layout import NO_FRAME
-from gossamer.inference.operations.convolution.parts import Direction, Part
-from gossamer.inference.operations.convolution.tables import table
-from gossamer.inference.operations.convolution.tiles import Cut, Tile, Work, best_cut, read_cost, tiles
-from gossamer.inference.operations.convolution.walk import Walk, tile_loop
+from gossamer.inference.layout import NO_BORDER
+from gossamer.inference.operations.convolution.inner_loop import InnerLoop, tile_loop
+from gossamer.inference.operations.convolution.phases import Direction, Phase
+from gossamer.inference.operations.convolution.sparse_weight import table
+from gossamer.inference.operations.convolution.tiling import Tile, Tiling, Work, best_tiling, read_cost, tiles
+from gossamer.inference.source import index, literal, nest
 
 if TYPE_CHECKING:
     from gossamer.inference.operations.convolution.operation import Convolution
 
-__all__ = ["emit_by_elements"]
+__all__ = ["emit_direct"]
 
 
 class Source(NamedTuple):
-    """The input planes: a pointer to the first place, and strides."""
+    """The input planes: a pointer to the first element, and strides."""
 
     name: str
     channel: int
@@ -35,52 +35,52 @@ class Source(NamedTuple):
     column: int
 
 
-def emit_by_elements(layer: Convolution, kernel: Kernel) -> None:
+def emit_direct(layer: Convolution, kernel: Kernel) -> None:
     """Write the body of the function."""
     source = _source(layer, kernel)
-    found = layer.parts()
-    for part in found:
+    found = layer.phases()
+    for phase in found:
         with kernel.code.block(""):
-            _emit_part(layer, kernel, part, source)
+            _emit_phase(layer, kernel, phase, source)
 
 
 def _source(layer: Convolution, kernel: Kernel) -> Source:
     """The input as it is, or a copy with zeros around it."""
-    (x,), frame = kernel.inputs, layer.frame()
+    (x,), border = kernel.inputs, layer.border()
     strides = layer.planes(x.strides)
-    if frame == NO_FRAME or x.frame.covers(frame):
+    if border == NO_BORDER or x.border.covers(border):
         return Source(x.name, *strides)
     (rows, columns), channels = layer.plane, x.shape[1]
-    pitch = columns + frame.left + frame.right
-    plane = (rows + frame.top + frame.bottom) * pitch
+    pitch = columns + border.left + border.right
+    plane = (rows + border.top + border.bottom) * pitch
     copy = kernel.scratch(channels * plane)
     code = kernel.code
     with code.loop("i", channels * plane):
         code.add(f"{copy}[i] = {kernel.target.splat('0.0f')};")
     inner = (plane, pitch, 1)
-    start = frame.top * pitch + frame.left
+    start = border.top * pitch + border.left
     with nest(code, (channels, rows, columns), [strides, inner]) as (read, write):
         code.add(f"{copy}[{start} + {write}] = {x.name}[{read}];")
     return Source(f"({copy} + {start})", *inner)
 
 
-def _emit_part(layer: Convolution, kernel: Kernel, part: Part, source: Source) -> None:
-    code, rows, columns, target = kernel.code, part.rows, part.columns, kernel.target
-    weight = layer.taps_of(part)
+def _emit_phase(layer: Convolution, kernel: Kernel, phase: Phase, source: Source) -> None:
+    code, rows, columns, target = kernel.code, phase.rows, phase.columns, kernel.target
+    weight = layer.taps_of(phase)
     channels = layer.weight.shape[1] * layer.groups
-    cut = _cut(layer, kernel, part, int(np.count_nonzero(weight)), channels)
-    tile, per_block = cut.tile, math.ceil(channels / cut.blocks)
+    tiling = _tiling(layer, kernel, phase, int(np.count_nonzero(weight)), channels)
+    tile, per_block = tiling.tile, math.ceil(channels / tiling.blocks)
     low = min(rows.offsets, default=0) * source.row + min(columns.offsets, default=0) * source.column
-    places = (
+    offsets = (
         (np.arange(channels) % per_block)[:, None, None] * source.channel
         + np.array(rows.offsets, dtype=np.int64)[None, :, None] * source.row
         + np.array(columns.offsets, dtype=np.int64)[None, None, :] * source.column
         - low
     )
     steps = (rows.stride * source.row, columns.stride * source.column)
-    walk = Walk(
+    loop = InnerLoop(
         kernel,
-        table(weight, layer.groups, places, _owners(places.shape, per_block), ordered=target.fast),
+        table(weight, layer.groups, offsets, _owners(offsets.shape, per_block), ordered=target.fast),
         layer.bias.numpy(),
         [i * steps[0] + j * steps[1] for i in range(tile.rows) for j in range(tile.columns)],
         target.element,
@@ -94,21 +94,21 @@ def _emit_part(layer: Convolution, kernel: Kernel, part: Part, source: Source) -
     ):
 
         def finish() -> None:
-            _finish(layer, kernel, part, tile, walk, (row, column))
+            _finish(layer, kernel, phase, tile, loop, (row, column))
 
         start = f"{source.name} + {index([row, column], steps, low)}"
-        if walk.table.blocks == 1:
+        if loop.table.blocks == 1:
             code.add(f"const {target.element} *base = {start};")
-            walk.write(finish)
+            loop.write(finish)
         else:
-            partial = kernel.scratch(walk.outputs * tile.sums)
-            with code.loop("block", walk.table.blocks):
+            partial = kernel.scratch(loop.outputs * tile.sums)
+            with code.loop("block", loop.table.blocks):
                 code.add(f"const {target.element} *base = {start} + block * {per_block * source.channel};")
-                walk.write(finish, f"{partial} + o * {tile.sums}")
+                loop.write(finish, f"{partial} + o * {tile.sums}")
 
 
-def _cut(layer: Convolution, kernel: Kernel, part: Part, taps: int, channels: int) -> Cut:
-    rows, columns, pool = part.rows, part.columns, layer.pooling
+def _tiling(layer: Convolution, kernel: Kernel, phase: Phase, taps: int, channels: int) -> Tiling:
+    rows, columns, pool = phase.rows, phase.columns, layer.pooling
     work = Work(
         rows=rows.count,
         columns=columns.count,
@@ -125,7 +125,7 @@ def _cut(layer: Convolution, kernel: Kernel, part: Part, taps: int, channels: in
     )
     pool_size = (1, 1) if pool is None else (pool.rows, pool.columns)
     candidates = tiles(rows.count, columns.count, kernel.target.sums, *pool_size)
-    return best_cut(work, candidates)
+    return best_tiling(work, candidates)
 
 
 def _owners(shape: tuple[int, ...], per_block: int) -> npt.NDArray[np.int64]:
@@ -138,23 +138,23 @@ def _spread(offsets: tuple[int, ...]) -> int:
 
 
 def _finish(
-    layer: Convolution, kernel: Kernel, part: Part, tile: Tile, walk: Walk, start: tuple[str, str]
+    layer: Convolution, kernel: Kernel, phase: Phase, tile: Tile, loop: InnerLoop, start: tuple[str, str]
 ) -> None:
     """Activations, pooling, and the store, for the tile that starts at this row and column."""
-    code, pool, sums = kernel.code, layer.pooling, walk.sums
+    code, pool, sums = kernel.code, layer.pooling, loop.sums
     for function in layer.before:
         code.add(*(f"{name} = {function.expression(kernel, name)};" for name in sums))
     grid = [sums[row * tile.columns : (row + 1) * tile.columns] for row in range(tile.rows)]
     height, width = (1, 1) if pool is None else (pool.rows, pool.columns)
     channel, row_stride, column_stride = layer.planes(kernel.output.strides)
     first = [
-        _place(direction, name, size, stride)
+        _output_offset(direction, name, size, stride)
         for direction, name, size, stride in (
-            (part.rows, start[0], height, row_stride),
-            (part.columns, start[1], width, column_stride),
+            (phase.rows, start[0], height, row_stride),
+            (phase.columns, start[1], width, column_stride),
         )
     ]
-    terms = " + ".join(["y", f"{walk.output} * {channel}", *(place for place in first if place != "0")])
+    terms = " + ".join(["y", f"{loop.output} * {channel}", *(offset for offset in first if offset != "0")])
     code.add(f"{kernel.target.element} *to = {terms};")
     for i in range(tile.rows // height):
         for j in range(tile.columns // width):
@@ -162,14 +162,14 @@ def _finish(
             result = _pooled(kernel, layer, window)
             for function in layer.after:
                 code.add(f"{result} = {function.expression(kernel, result)};")
-            place = i * part.rows.step * row_stride + j * part.columns.step * column_stride
-            code.add(f"to[{place}] = {result};")
+            offset = i * phase.rows.step * row_stride + j * phase.columns.step * column_stride
+            code.add(f"to[{offset}] = {result};")
 
 
-def _place(direction: Direction, name: str, pool: int, stride: int) -> str:
+def _output_offset(direction: Direction, name: str, pool: int, stride: int) -> str:
     """The offset of the tile's first output in one direction."""
-    place = name if pool == 1 or name == "0" else f"{name} / {pool}"
-    return index([place], [direction.step * stride], direction.origin * stride)
+    offset = name if pool == 1 or name == "0" else f"{name} / {pool}"
+    return index([offset], [direction.step * stride], direction.origin * stride)
 
 
 def _pooled(kernel: Kernel, layer: Convolution, window: list[str]) -> str:

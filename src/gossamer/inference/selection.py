@@ -10,7 +10,7 @@ from torch import nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example, call_with
-from gossamer.inference.compiled import native
+from gossamer.inference.compilation import native
 from gossamer.measurement import latencies
 from gossamer.shrinking import shrink
 

@@ -8,19 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.inference.ctext import nest
 from gossamer.inference.kernel import Kernel, Operand, compact
 from gossamer.inference.operations.pointwise import broadcast_strides
 from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast
 from gossamer.inference.registry import Builder, constant_of, lowers
+from gossamer.inference.source import nest
 
-__all__ = ["Selection"]
+__all__ = ["Where"]
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True, eq=False)
-class Selection(Operation):
+class Where(Operation):
     """Where `condition`, the first tensor; elsewhere the second."""
 
     condition: Tensor
@@ -49,12 +49,12 @@ class Selection(Operation):
             kernel.constant(array.astype(np.uint16)), tuple(self.condition.shape), strides, is_constant=True
         )
         operands = [condition, *kernel.inputs, kernel.output]
-        with nest(kernel.code, self.shape, [broadcast_strides(x, self.shape) for x in operands]) as places:
+        with nest(kernel.code, self.shape, [broadcast_strides(x, self.shape) for x in operands]) as indices:
             reads = [
-                kernel.target.splat(f"{x.name}[{place}]") if x.is_constant else f"{x.name}[{place}]"
-                for x, place in zip(kernel.inputs, places[1:], strict=False)
+                kernel.target.splat(f"{x.name}[{index}]") if x.is_constant else f"{x.name}[{index}]"
+                for x, index in zip(kernel.inputs, indices[1:], strict=False)
             ]
-            kernel.code.add(f"y[{places[-1]}] = {condition.name}[{places[0]}] ? {reads[0]} : {reads[1]};")
+            kernel.code.add(f"y[{indices[-1]}] = {condition.name}[{indices[0]}] ? {reads[0]} : {reads[1]};")
 
 
 def _as_value(number: Value | float) -> Value:
@@ -64,7 +64,7 @@ def _as_value(number: Value | float) -> Value:
 @lowers(aten.where)
 def _where(build: Builder, condition: Value, x: Value | float, other: Value | float) -> Value:
     mask = constant_of(condition, "condition").tensor
-    return build.add(Selection(mask, _as_value(x), _as_value(other)))
+    return build.add(Where(mask, _as_value(x), _as_value(other)))
 
 
 @lowers(aten.masked_fill)

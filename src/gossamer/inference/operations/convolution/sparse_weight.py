@@ -1,6 +1,6 @@
-"""The weights of a layer as the kernels walk them: for each output channel its non-zeros, as value and offset.
+"""The weights of a layer as the kernels read them: for each output channel its non-zeros, as value and offset.
 
-The offset says where the input of a tap lies, relative to the place of the output: channel, row and column are one
+The offset says where the input of a tap lies, relative to that of the output: channel, row and column are one
 number. A layer with hardly any zeros (`DENSE_FROM`) is stored with them, as then one list of offsets serves all output
 channels and that is smaller.
 
@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from gossamer.inference.kernel import Array
 
-__all__ = ["DENSE_FROM", "Table", "is_dense", "smallest_unsigned", "table"]
+__all__ = ["DENSE_FROM", "SparseWeight", "is_dense", "smallest_unsigned", "table"]
 
 # A stored non-zero takes six bytes, an element of a dense layer four.
 DENSE_FROM = 2 / 3
 
 
 @dataclass(frozen=True)
-class Table:
+class SparseWeight:
     """The taps of all output channels.
 
     Attributes:
@@ -54,14 +54,19 @@ def is_dense(weight: Array) -> bool:
 
 
 def table(
-    weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: npt.NDArray[np.int64], *, ordered: bool = False
-) -> Table:
+    weight: Array,
+    groups: int,
+    offsets_of: npt.NDArray[np.int64],
+    block_of: npt.NDArray[np.int64],
+    *,
+    ordered: bool = False,
+) -> SparseWeight:
     """The taps of `weight` [outputs, inputs / groups, rows, columns].
 
     Args:
         weight: The weights.
         groups: Groups of output channels, each of which reads its own input channels.
-        places: The offset of each input channel and tap, [inputs, rows, columns], within its block.
+        offsets_of: The offset of each input channel and tap, [inputs, rows, columns], within its block.
         block_of: The block of each input channel and tap.
         ordered: Whether output channels are ordered by their number of taps. Processors foresee how often a loop runs
             if it ran as often the last times.
@@ -69,16 +74,16 @@ def table(
     outputs, inputs = weight.shape[:2]
     blocks = int(block_of.max(initial=0)) + 1
     if is_dense(weight):
-        return _dense(weight, groups, places, block_of, blocks)
+        return _dense(weight, groups, offsets_of, block_of, blocks)
     row, channel, *tap = np.nonzero(weight)
     channel = channel + row // (outputs // groups) * inputs
-    offsets, block = places[channel, tap[0], tap[1]], block_of[channel, tap[0], tap[1]]
+    offsets, block = offsets_of[channel, tap[0], tap[1]], block_of[channel, tap[0], tap[1]]
     rows = np.argsort(np.bincount(row, minlength=outputs), kind="stable") if ordered else np.arange(outputs)
     row = np.argsort(rows)[row]
     order = np.lexsort((offsets, row, block))
     counts = np.zeros((blocks, outputs), dtype=np.int64)
     np.add.at(counts, (block, row), 1)
-    return Table(
+    return SparseWeight(
         values=_not_empty(weight[np.nonzero(weight)][order]),
         offsets=_not_empty(_unsigned(offsets[order])),
         counts=_unsigned(counts),
@@ -91,20 +96,22 @@ def table(
 
 
 def _dense(
-    weight: Array, groups: int, places: npt.NDArray[np.int64], block_of: npt.NDArray[np.int64], blocks: int
-) -> Table:
+    weight: Array, groups: int, offsets_of: npt.NDArray[np.int64], block_of: npt.NDArray[np.int64], blocks: int
+) -> SparseWeight:
     assert blocks == 1 or groups == 1
     outputs, inputs, *taps = weight.shape
-    first = places[:inputs].reshape(-1)
+    first = offsets_of[:inputs].reshape(-1)
     owner = block_of[:inputs].reshape(-1)
     order = np.lexsort((first, owner))
     sizes = np.bincount(owner, minlength=blocks)
     ends = np.cumsum(sizes)
     flat = weight.reshape(outputs, -1)[:, order]
     values = np.concatenate([flat[:, end - n : end].reshape(-1) for n, end in zip(sizes, ends, strict=True)])
-    starts = places[::inputs, 0, 0] - places[0, 0, 0] if taps[0] and taps[1] else np.zeros(groups, dtype=np.int64)
+    starts = (
+        offsets_of[::inputs, 0, 0] - offsets_of[0, 0, 0] if taps[0] and taps[1] else np.zeros(groups, dtype=np.int64)
+    )
     each = np.repeat(starts, outputs // groups)
-    return Table(
+    return SparseWeight(
         values=_not_empty(values),
         offsets=_not_empty(_unsigned(first[order])),
         counts=_unsigned(sizes),

@@ -1,4 +1,4 @@
-"""A layer of one sample, in vectors of neighbouring output places.
+"""A layer of one sample, in vectors of neighbouring output positions.
 
 The rows that a tile of outputs reads are first copied into planes of their own, one for each channel and column of
 taps: plane (c, j) holds at row and column what tap column j of channel c reads for that output column. Padding, stride
@@ -18,49 +18,49 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.inference.ctext import index
 from gossamer.inference.kernel import Array, Kernel
-from gossamer.inference.operations.convolution.parts import Part
-from gossamer.inference.operations.convolution.tables import is_dense, smallest_unsigned, table
-from gossamer.inference.operations.convolution.tiles import Cut, Tile, Work, best_cut, read_cost, tiles
-from gossamer.inference.operations.convolution.vectors import finish_tile
-from gossamer.inference.operations.convolution.walk import Walk, tile_loop
+from gossamer.inference.operations.convolution.epilogue import finish_tile
+from gossamer.inference.operations.convolution.inner_loop import InnerLoop, tile_loop
+from gossamer.inference.operations.convolution.phases import Phase
+from gossamer.inference.operations.convolution.sparse_weight import is_dense, smallest_unsigned, table
+from gossamer.inference.operations.convolution.tiling import Tile, Tiling, Work, best_tiling, read_cost, tiles
+from gossamer.inference.source import index
 from gossamer.inference.targets import Target, vector_prefix
 
 if TYPE_CHECKING:
     from gossamer.inference.operations.convolution.operation import Convolution
 
-__all__ = ["Planes", "emit_by_places"]
+__all__ = ["Planes", "emit_over_positions"]
 
 
 @dataclass(frozen=True)
 class Planes:
-    """The copies of the input, and how output places are numbered on them.
+    """The copies of the input, and how output positions are numbered on them.
 
     Rows are as long as a multiple of the vector; or, where that would waste too much, `flat`: the rows lie behind each
     other, and the whole plane is one row.
     """
 
     layer: Convolution
-    part: Part
+    phase: Phase
     vector: int
     is_flat: bool
 
     @cached_property
     def weight(self) -> Array:
         """The weights, [outputs, channels / groups, rows, columns]."""
-        return self.layer.taps_of(self.part)
+        return self.layer.taps_of(self.phase)
 
     @property
     def pitch(self) -> int:
         """Places from one row to the next."""
-        columns = self.part.columns.count
+        columns = self.phase.columns.count
         return columns if self.is_flat else math.ceil(columns / self.vector) * self.vector
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows of outputs, and vectors in each."""
-        rows, columns = self.part.rows.count, self.part.columns.count
+        rows, columns = self.phase.rows.count, self.phase.columns.count
         return (1, math.ceil(rows * columns / self.vector)) if self.is_flat else (rows, self.pitch // self.vector)
 
     @property
@@ -70,7 +70,7 @@ class Planes:
 
     def rows_for(self, tile: Tile) -> int:
         """Rows of a plane for a tile."""
-        return (self.part.rows.count if self.is_flat else tile.rows) + self.extra_rows
+        return (self.phase.rows.count if self.is_flat else tile.rows) + self.extra_rows
 
     def size_for(self, tile: Tile) -> int:
         """Places from one plane to the next."""
@@ -84,36 +84,37 @@ class Planes:
 
     @cached_property
     def _relative(self) -> npt.NDArray[np.int64]:
-        offsets = np.array(self.part.rows.offsets, dtype=np.int64)
-        return offsets - offsets.min(initial=offsets[0] if len(offsets) else 0)
+        offsets = np.array(self.phase.rows.offsets, dtype=np.int64)
+        relative: npt.NDArray[np.int64] = offsets - min(self.phase.rows.offsets, default=0)
+        return relative
 
     @property
-    def _phases(self) -> npt.NDArray[np.int64]:
-        return self._relative % self.part.rows.stride
+    def _row_phases(self) -> npt.NDArray[np.int64]:
+        return self._relative % self.phase.rows.stride
 
     @property
     def _down(self) -> npt.NDArray[np.int64]:
-        return self._relative // self.part.rows.stride
+        return self._relative // self.phase.rows.stride
 
     @cached_property
     def _used(self) -> npt.NDArray[np.bool_]:
         """Which (tap column, row phase, channel) a non-zero reads."""
         outputs, inputs, _, width = self.weight.shape
-        used = np.zeros((width, self.part.rows.stride, inputs * self.layer.groups), dtype=bool)
+        used = np.zeros((width, self.phase.rows.stride, inputs * self.layer.groups), dtype=bool)
         kept: Array = np.ones_like(self.weight, dtype=bool) if is_dense(self.weight) else self.weight != 0
-        any_output = kept.reshape(self.layer.groups, outputs // self.layer.groups, *kept.shape[1:]).any(1)
-        for tap, phase in enumerate(self._phases):
+        any_output = kept.reshape(self.layer.groups, outputs // self.layer.groups, *kept.shape[1:]).max(1)
+        for tap, phase in enumerate(self._row_phases):
             used[:, phase] |= any_output[:, :, tap].reshape(-1, width).T
         return used
 
-    def places(self, per_block: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def offsets(self, per_block: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Offset within its block, and block, of each channel and tap."""
         number = np.cumsum(self._used.reshape(-1)).reshape(self._used.shape) - 1
-        plane = number[:, self._phases].transpose(2, 1, 0).clip(0)
+        plane = number[:, self._row_phases].transpose(2, 1, 0).clip(0)
         return plane % per_block * size + self._down[None, :, None] * self.pitch, plane // per_block
 
-    def cut(self, target: Target) -> Cut:
-        """The best way to cut it."""
+    def tiling(self, target: Target) -> Tiling:
+        """The cheapest tiling."""
         rows, vectors = self.grid
         aligned = not self.is_flat or self.pitch % self.vector == 0
         work = Work(
@@ -132,7 +133,7 @@ class Planes:
             copied_vectors=math.ceil(self.pitch / self.vector),
             copied_rows=self.rows_for(Tile(1, 1)) if self.is_flat else 0,
         )
-        return best_cut(work, self._tiles(target.sums))
+        return best_tiling(work, self._tiles(target.sums))
 
     def _tiles(self, most: int) -> Iterator[Tile]:
         rows, vectors = self.grid
@@ -147,28 +148,28 @@ class Planes:
             yield from (tile for tile in tiles(rows, vectors, max(most, pool.rows * vectors), pool.rows, vectors))
 
 
-def best_planes(layer: Convolution, part: Part, target: Target) -> tuple[Planes, Cut]:
+def best_planes(layer: Convolution, phase: Phase, target: Target) -> tuple[Planes, Tiling]:
     """The cheapest planes, over the widths of vectors and over rows with and without gaps."""
     found = []
     for vector in target.vectors:
         for is_flat in (False, True):
-            planes = Planes(layer, part, vector, is_flat)
+            planes = Planes(layer, phase, vector, is_flat)
             fits = layer.pooling is None or planes.grid[1] <= target.sums  # all windows of a flat plane at once
-            if not is_flat or (part.columns.count % vector and fits):
-                found.append((planes, planes.cut(target)))
+            if not is_flat or (phase.columns.count % vector and fits):
+                found.append((planes, planes.tiling(target)))
     return min(found, key=lambda pair: pair[1].cost)
 
 
-def emit_by_places(layer: Convolution, kernel: Kernel) -> None:
+def emit_over_positions(layer: Convolution, kernel: Kernel) -> None:
     """Write the body of the function."""
-    (part,) = layer.parts()
-    planes, cut = best_planes(layer, part, kernel.target)
-    code, tile, size = kernel.code, cut.tile, planes.size_for(cut.tile)
-    per_block = math.ceil(max(len(planes.keys), 1) / cut.blocks)
+    (phase,) = layer.phases()
+    planes, tiling = best_planes(layer, phase, kernel.target)
+    code, tile, size = kernel.code, tiling.tile, planes.size_for(tiling.tile)
+    per_block = math.ceil(max(len(planes.keys), 1) / tiling.blocks)
     prefix = vector_prefix(planes.vector)
-    walk = Walk(
+    loop = InnerLoop(
         kernel,
-        table(planes.weight, layer.groups, *planes.places(per_block, size), ordered=True),
+        table(planes.weight, layer.groups, *planes.offsets(per_block, size), ordered=True),
         layer.bias.numpy(),
         [i * planes.pitch + j * planes.vector for i in range(tile.rows) for j in range(tile.columns)],
         f"V{planes.vector}",
@@ -176,7 +177,7 @@ def emit_by_places(layer: Convolution, kernel: Kernel) -> None:
         lambda pointer: f"{prefix}load({pointer})",
     )
     rows, vectors = planes.grid
-    blocks = walk.table.blocks
+    blocks = loop.table.blocks
     copies = kernel.scratch(per_block * size + planes.vector)
     with tile_loop(code, "r", rows, tile.rows) as (row, _), _block_loop(kernel, blocks) as block:
         _write_copy(planes, kernel, tile, per_block, copies, row, block)
@@ -185,9 +186,9 @@ def emit_by_places(layer: Convolution, kernel: Kernel) -> None:
             partial = ""
             if blocks > 1:
                 across = math.ceil(vectors / tile.columns)
-                sums = kernel.scratch(walk.outputs * across * tile.sums * planes.vector)
+                sums = kernel.scratch(loop.outputs * across * tile.sums * planes.vector)
                 partial = f"(V{planes.vector} *){sums} + (o * {across} + {number}) * {tile.sums}"
-            walk.write(lambda: finish_tile(layer, kernel, planes, tile, walk, (row, column)), partial)
+            loop.write(lambda: finish_tile(layer, kernel, planes, tile, loop, (row, column)), partial)
 
 
 @contextmanager
@@ -223,7 +224,7 @@ def _write_plane(
     planes: Planes, kernel: Kernel, tile: Tile, column: int, phase: int, channels: str, start: str
 ) -> None:
     """Write the copy of plane `p`, row by row; rows and columns outside the input are zero."""
-    code, rows, columns = kernel.code, planes.part.rows, planes.part.columns
+    code, rows, columns = kernel.code, planes.phase.rows, planes.phase.columns
     channel, row_stride, column_stride = planes.layer.planes(kernel.inputs[0].strides)
     height, width = planes.layer.plane
     code.add(f"const float *in = x0 + {channels}[p] * {channel};")
@@ -235,8 +236,7 @@ def _write_plane(
         code.add(f"const int row = {index(['m', start], [rows.stride, rows.stride], top)};")
         code.add(f"float *line = to + m * {planes.pitch};")
         inside = (
-            top >= 0
-            and (planes.part.rows.count - 1) * rows.stride + planes.extra_rows * rows.stride + top < height
+            top >= 0 and (planes.phase.rows.count - 1) * rows.stride + planes.extra_rows * rows.stride + top < height
         )
         if not inside:
             with code.block(f"if (row < 0 || row >= {height})"):

@@ -1,4 +1,4 @@
-"""The inner loops of a layer: for each output channel, walk its non-zeros once while a tile of sums is in registers."""
+"""The inner loops of a layer: each output channel reads its non-zeros once, while a tile of sums is in registers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gossamer.inference.ctext import Code
 from gossamer.inference.kernel import C_TYPES, Array, Kernel
-from gossamer.inference.operations.convolution.tables import Table
+from gossamer.inference.operations.convolution.sparse_weight import SparseWeight
+from gossamer.inference.source import Code
 
-__all__ = ["Walk", "tile_loop"]
+__all__ = ["InnerLoop", "tile_loop"]
 
 # A multiply-add takes about four cycles, and one that adds to the same sum waits for it: so many sums at least.
 _INDEPENDENT = 4
 
 
-class Walk:
+class InnerLoop:
     """One pass over all output channels for a tile of outputs.
 
     Args:
@@ -33,7 +33,7 @@ class Walk:
     def __init__(
         self,
         kernel: Kernel,
-        table: Table,
+        table: SparseWeight,
         bias: Array,
         reads: Sequence[int],
         kind: str,
@@ -58,7 +58,7 @@ class Walk:
         """Write the loops.
 
         `base` points to the input of the first sum in this block, `block` is the number of the block if there are
-        several, and `partial` the C expression for the place of the sums of the `o`-th list between two blocks.
+        several, and `partial` the C expression for the address of the sums of the `o`-th list between two blocks.
         `finish` writes what is done with the sums of the output channel `self.output`.
         """
         code, table = self.kernel.code, self.table
@@ -87,32 +87,32 @@ class Walk:
     def _taps(self) -> None:
         """All non-zeros of an output channel."""
         code, copies, dense = self.kernel.code, self._copies(), self.table.is_dense
-        base, places = "base", "at"
+        base, offsets = "base", "at"
         if self._inputs:
             base = "own"
             code.add(f"const {self.kernel.target.element} *own = base + {self._inputs}[o];")
         if dense:
-            places = "place"
-            code.add(f"const {_c_type(self.table.offsets)} *place = at;")
+            offsets = "offset"
+            code.add(f"const {_c_type(self.table.offsets)} *offset = at;")
         code.add(f"int k = (int)*count{'' if dense else '++'};")
         zero = self.splat("0.0f")
         for copy in range(1, copies):
             code.add(f"{self.kind} {', '.join(f'{name}_{copy} = {zero}' for name in self.sums)};")
         if copies > 1:
-            with code.block(f"for (; k >= {copies}; k -= {copies}, v += {copies}, {places} += {copies})"):
+            with code.block(f"for (; k >= {copies}; k -= {copies}, v += {copies}, {offsets} += {copies})"):
                 for copy in range(copies):
                     with code.block(""):
-                        self._tap(base, places, copy)
-        with code.block(f"for (; k > 0; k--, v++, {places}++)"):
-            self._tap(base, places, 0)
+                        self._tap(base, offsets, copy)
+        with code.block(f"for (; k > 0; k--, v++, {offsets}++)"):
+            self._tap(base, offsets, 0)
         for copy in range(1, copies):
             code.add(*(f"{name} += {name}_{copy};" for name in self.sums))
 
-    def _tap(self, base: str, places: str, copy: int) -> None:
+    def _tap(self, base: str, offsets: str, copy: int) -> None:
         """One non-zero: its weight times the input of each sum."""
         code = self.kernel.code
         code.add(f"const {self.kind} w = {self.splat(f'v[{copy}]')};")
-        code.add(f"const {self.kernel.target.element} *p = {base} + {places}[{copy}];")
+        code.add(f"const {self.kernel.target.element} *p = {base} + {offsets}[{copy}];")
         if self.kernel.target.fast:
             code.add("PIN(p);")
         suffix = f"_{copy}" if copy else ""
@@ -130,7 +130,7 @@ def _c_type(array: Array) -> str:
 
 @contextmanager
 def tile_loop(code: Code, name: str, size: int, tile: int) -> Iterator[tuple[str, str]]:
-    """A loop over tiles; yields the C expressions for the first place of a tile and for its number.
+    """A loop over tiles; yields the C expressions for the first position of a tile and for its number.
 
     Where the size does not divide, the last tile overlaps the one before.
     """
@@ -139,8 +139,8 @@ def tile_loop(code: Code, name: str, size: int, tile: int) -> Iterator[tuple[str
         yield "0", "0"
         return
     with code.loop(f"{name}_tile", tiles):
-        place = f"{name}_tile * {tile}"
+        start = f"{name}_tile * {tile}"
         if size % tile:
-            place = f"{name}_tile < {tiles - 1} ? {place} : {size - tile}"
-        code.add(f"const int {name} = {place};")
+            start = f"{name}_tile < {tiles - 1} ? {start} : {size - tile}"
+        code.add(f"const int {name} = {start};")
         yield name, f"{name}_tile"
