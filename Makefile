@@ -2,11 +2,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
+DEVICE_PACKAGES := gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
 # One thread a process: the networks are small, and two processes on two cores beat two threads in one.
 export OMP_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: demo test check format soak bench clean
+.PHONY: demo test check format soak bench device clean
 
 demo: $(INSTALLED)  ## train a sparse network on DIGITS, show what is left of it, and write it as C
 	$(BIN)/gossamer train digits --run-dir runs/demo --overwrite
@@ -26,6 +29,10 @@ soak: $(INSTALLED)  ## shrink a thousand random networks; ten minutes
 
 bench: $(INSTALLED)  ## the benchmarks of docs/performance.md, on an otherwise idle machine
 	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md
+
+device: $(INSTALLED)  ## the DIGITS network on an emulated ARM Cortex-M4; installs compilers and emulators first (apt)
+	dpkg --status $(DEVICE_PACKAGES) > /dev/null || $(SUDO) apt-get install --yes $(DEVICE_PACKAGES)
+	$(BIN)/python examples/microcontroller/run.py --dense
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .
