@@ -45,6 +45,7 @@ SOURCES = {
 
 
 def config_of(name: str) -> TrainingConfig:
+    """The configuration of a network's training."""
     source = SOURCES[name]
     if source is None:
         return TrainingConfig(dataset=name, regularizer="integrated-tl1", **defaults(name, "integrated-tl1"))
@@ -55,6 +56,7 @@ def config_of(name: str) -> TrainingConfig:
 
 
 def trained(name: str) -> RunDirectory:
+    """The run of a network, trained if it is not there."""
     config = config_of(name)
     run = RunDirectory(RUNS / name)
     if not run.result.exists():
@@ -67,6 +69,7 @@ def trained(name: str) -> RunDirectory:
 
 
 def main() -> None:
+    """Train, and write the files."""
     torch.set_num_threads(1)
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     rows = {row["network"]: row for row in map(json.loads, lines)}
