@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,46 @@ def test_a_home_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer(load_library(source(42), "test", FLAGS)) == 42
 
 
+def test_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    assert answer(load_library(source(42), "test", FLAGS)) == 42
+
+
+def test_a_group_that_may_write_new_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o002)
+    try:
+        load_library(source(42), "test", FLAGS)
+    finally:
+        os.umask(before)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(compiler, "_compile", None)  # it must not be called
+    assert answer(load_library(source(42), "test", FLAGS)) == 42
+
+
+def test_a_link_in_the_cache_is_not_followed(cache: Path, tmp_path: Path) -> None:
+    load_library(source(42), "test", FLAGS)
+    (library,) = cache.iterdir()
+    elsewhere = tmp_path / "elsewhere.so"
+    library.rename(elsewhere)
+    library.symlink_to(elsewhere)
+    assert answer(load_library(source(42), "test", FLAGS)) == 42
+    assert not library.is_symlink()
+
+
+def test_a_disk_without_space(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(GossamerError, match=r"No space left.*XDG_CACHE_HOME"):
+        load_library(source(42), "test", FLAGS)
+
+
 def test_the_cache_does_not_grow_without_end(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_KEPT", 3)
     for number in range(5):
@@ -91,7 +133,7 @@ def test_the_cache_does_not_grow_without_end(cache: Path, monkeypatch: pytest.Mo
 
 
 def test_nothing_is_left_of_a_source_that_does_not_compile(cache: Path) -> None:
-    with pytest.raises(GossamerError, match="failed: (?s:.*)error"):
+    with pytest.raises(GossamerError, match=r"failed: (?s:.*)error"):
         load_library("int answer(void) { return }", "test", FLAGS)
     assert not list(cache.iterdir())
 
@@ -99,7 +141,7 @@ def test_nothing_is_left_of_a_source_that_does_not_compile(cache: Path) -> None:
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(GossamerError, match="no C compiler was found.*name it in CC"):
+    with pytest.raises(GossamerError, match=r"no C compiler was found.*name it in CC"):
         find_compiler("c")
 
 
@@ -107,6 +149,18 @@ def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc -O2")
     with pytest.raises(GossamerError, match="cannot be run"):
         load_library(source(1), "test", FLAGS)
+
+
+@pytest.mark.parametrize("value", ["cc 'O2", '"'])
+def test_a_command_with_an_open_quote(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CC", value)
+    with pytest.raises(GossamerError, match=r"CC is .* which is not a command: No closing quotation"):
+        load_library(source(1), "test", FLAGS)
+
+
+def test_an_empty_variable_names_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", " ")
+    assert answer(load_library(source(3), "test", FLAGS)) == 3
 
 
 def test_a_compiler_that_says_it_succeeded_and_did_nothing(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:

@@ -30,7 +30,7 @@ from gossamer.regularizers import (
     transformed_l1,
 )
 from gossamer.shrinking import GraphFormWarning, Plan, plan, shrink, shrink_, zero_dead_biases
-from gossamer.store import export_onnx, fastest_linear, load, save
+from gossamer.store import export_onnx, load, save
 from gossamer.visualization import report
 
 __all__ = [
@@ -46,7 +46,6 @@ __all__ = [
     "export_c",
     "export_onnx",
     "fastest",
-    "fastest_linear",
     "group_lasso",
     "group_transformed_l1",
     "integrated_tl1",

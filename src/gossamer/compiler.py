@@ -1,8 +1,8 @@
 """A C or C++ source as a loaded shared library: compiled once on each machine, kept in the user's cache.
 
-What lies in the cache is executed. So the folder and its files must belong to this user and be writable by no one else,
-a library is published in one piece, its name holds the checksum of its bytes, and those very bytes are loaded: a file
-that a crash or a full disk has damaged is compiled again.
+What lies in the cache is executed. So the folder and its files must belong to this user and be writable by no one else;
+a library is published in one piece, and its name holds the checksum of its bytes. The bytes that were checked are the
+bytes that are loaded, from a private copy: what a crash, a full disk or someone else has changed is compiled again.
 """
 
 from __future__ import annotations
@@ -63,14 +63,23 @@ def find_compiler(language: str) -> Compiler:
     name, variable, usual, _ = _LANGUAGES[language]
     if os.name != "posix":
         raise GossamerError(f"libraries are compiled on Linux and macOS only, not on {platform.system()}.")
-    if os.environ.get(variable):
-        return Compiler(language, tuple(shlex.split(os.environ[variable])))
+    if os.environ.get(variable, "").strip():
+        return Compiler(language, _words(variable, os.environ[variable]))
     for candidate in usual:
         if found := shutil.which(candidate):
             return Compiler(language, (found,))
     raise GossamerError(
         f"no {name} compiler was found (looked for {', '.join(usual)}). Install one, or name it in {variable}."
     )
+
+
+def _words(variable: str, value: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise GossamerError(
+            f"{variable} is {value!r}, which is not a command: {error}. Give a compiler as on a command line."
+        ) from error
 
 
 def load_library(source: str, name: str, flags: Sequence[Sequence[str]], language: str = "c") -> ctypes.CDLL:
@@ -85,16 +94,18 @@ def load_library(source: str, name: str, flags: Sequence[Sequence[str]], languag
     compiler = find_compiler(language)
     folder = cache_folder()
     stem = f"{name}-{_fingerprint(compiler, source, flags)}"
-    content = _cached(folder, stem) or _build(folder, stem, compiler, source, flags)
     try:
-        # A private copy: whatever happens to the file in the cache, what has been loaded stays as it is.
+        content = _cached(folder, stem) or _build(folder, stem, compiler, source, flags)
+        # A private copy: whatever happens to the file in the cache, what has been checked is loaded and stays.
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             library = Path(scratch, f"{stem}.so")
             library.write_bytes(content)
-            library.chmod(0o700)
             return ctypes.CDLL(str(library))
     except OSError as error:
-        raise GossamerError(f"the compiled library cannot be loaded: {error}.") from error
+        raise GossamerError(
+            f"the compiled library cannot be kept in {folder} or loaded from there: {error}. Name a folder with space "
+            "from which programs may be run in XDG_CACHE_HOME."
+        ) from error
 
 
 def predefined_macros(compiler: Compiler, flags: Sequence[str]) -> dict[str, str]:
@@ -108,11 +119,10 @@ def predefined_macros(compiler: Compiler, flags: Sequence[str]) -> dict[str, str
 
 def cache_folder() -> Path:
     """A folder that no one else can write to: what lies in it is executed."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
-        folder = base / "gossamer"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gossamer"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK) and _is_ours(folder):
+        if os.access(folder, os.W_OK) and _is_ours(folder.lstat()):
             return folder
     except (OSError, RuntimeError):  # no home, or a home that cannot be written
         pass
@@ -129,11 +139,8 @@ def _temporary_folder() -> Path:
 def _cached(folder: Path, stem: str) -> bytes | None:
     """The bytes of a whole library of this name; files that are damaged or not ours are removed."""
     for file in sorted(folder.glob(f"{stem}-*.so")):
-        try:
-            content = file.read_bytes() if _is_ours(file) else b""
-        except OSError:
-            content = b""
-        if file.name == _file_name(stem, content):
+        content = _read_ours(file)
+        if content is not None and file.name == _file_name(stem, content):
             return content
         file.unlink(missing_ok=True)
     return None
@@ -147,6 +154,8 @@ def _build(folder: Path, stem: str, compiler: Compiler, source: str, flags: Sequ
         _compile(compiler, flags, text, built)
         content = built.read_bytes()
         built.chmod(0o700)  # whatever the umask says
+        with built.open("rb") as file:
+            os.fsync(file.fileno())
         built.replace(folder / _file_name(stem, content))  # in one piece, for processes that start together
     _forget_oldest(folder, stem.rpartition("-")[0])
     return content
@@ -172,9 +181,17 @@ def _file_name(stem: str, content: bytes) -> str:
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.so"
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether only this user can have written it."""
-    status = path.lstat()
+def _read_ours(path: Path) -> bytes | None:
+    """The bytes of a file that only this user can have written; None for any other."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            return file.read() if _is_ours(os.fstat(file.fileno())) else None
+    except OSError:
+        return None
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """Whether only this user can write it."""
     return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode)
 
 
