@@ -71,7 +71,7 @@ def native_networks(
         name="native",
         title="`gossamer.native` against other engines, times of whole calls from Python",
         note=(
-            "ms: native. Other columns: their time relative to it, in lower quartiles of interleaved bursts of calls. "
+            "ms: native. GMAC/s: its multiply-adds with weights that are not zero. Other columns: their time relative to it, in lower quartiles of interleaved bursts of calls. "
             "dense: the network before training. Other engines run the shrunk network, which for random zeros is the "
             "dense one. native, 1 thread: native itself, in one thread. SparseProp: in the layers it chooses. "
             "SparseLab: linear layers only. Empty: not available, or not measured (torch.compile, SparseProp and "
@@ -107,7 +107,8 @@ class _Measurement:
             raise GossamerError(f"{self._network.name}: the outputs of `native` differ from PyTorch's.")
         right = {name: call for name, call in calls.items() if name not in wrong}
         times = time_bursts(right | self._dense_calls(dense, shrunk, images), seconds=self._seconds)
-        kept = measure(shrunk, images[:1]).against(measure(dense, images[:1]))
+        own = measure(shrunk, images[:1])
+        kept = own.against(measure(dense, images[:1]))
         row: Row = {
             "network": self._network.name,
             "weights %": 100 * kept.params_kept,
@@ -115,6 +116,7 @@ class _Measurement:
             "batch": self._batch,
             "threads": self._threads,
             **times["native"].cells(),
+            "GMAC/s": 1e-9 * self._batch * own.total.macs_nonzero / times["native"].low,
         }
         ratios = {name: timing.low / times["native"].low for name, timing in times.items()}
         cells = dict.fromkeys(_COLUMNS) | dict.fromkeys(wrong, "wrong outputs") | ratios
