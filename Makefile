@@ -28,7 +28,7 @@ soak: $(INSTALLED)  ## shrink a thousand random networks; ten minutes
 	PYTHONPATH=. $(BIN)/python -W ignore -m tests.shrinking.soak 1000 | tee tests/shrinking/soak.log
 
 bench: $(INSTALLED)  ## the benchmarks of docs/performance.md and docs/native.md, on an otherwise idle machine
-	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md --page docs/native.md
+	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md --page docs/native.md --page README.md
 
 device: $(INSTALLED)  ## the DIGITS network on an emulated ARM Cortex-M4; installs compilers and emulators first (apt)
 	dpkg --status $(DEVICE_PACKAGES) > /dev/null || $(SUDO) apt-get install --yes $(DEVICE_PACKAGES)

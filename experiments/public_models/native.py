@@ -3,8 +3,8 @@
     python experiments/public_models/native.py [--minutes 10] [--only TEXT]     # appends to native.jsonl
     python experiments/public_models/native.py --table                          # counts and reasons, as Markdown
 
-In every weight of a linear, convolutional or embedding layer 90 % of the elements, drawn at random, are zero. The others
-are scaled so that signals keep their size, and batch norms have the statistics of their inputs. `native` itself
+In every weight of a linear, convolutional or embedding layer 90 % of the elements, drawn at random, are zero. The
+others are scaled so that signals keep their size, and batch norms have the statistics of their inputs. `native` itself
 compares its outputs with PyTorch's and fails if they differ; here they are compared again, on other inputs and at
 another batch size. Rows that are in `native.jsonl` already are not computed again.
 """

@@ -44,7 +44,7 @@ def bench(
     from rich.console import Console
 
     from gossamer.errors import GossamerError
-    from gossamer_lab.bench.result import page_section
+    from gossamer_lab.bench.page import page_section
     from gossamer_lab.bench.run import run
     from gossamer_lab.reporting.page import fill_page
     from gossamer_lab.reporting.tables import print_tables

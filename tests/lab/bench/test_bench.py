@@ -20,9 +20,10 @@ from gossamer_lab.bench.memory import peak_extra_bytes
 from gossamer_lab.bench.models import Workload, lenet, perceptron, residual_network, transformer
 from gossamer_lab.bench.native import native_networks
 from gossamer_lab.bench.networks import NETWORKS, SparseNetwork
+from gossamer_lab.bench.page import page_section
 from gossamer_lab.bench.proximal_step import proximal_step
 from gossamer_lab.bench.published import published_integrated_tl1_
-from gossamer_lab.bench.result import Machine, Result, page_section, read_result, result_file
+from gossamer_lab.bench.result import Machine, Result, read_result, result_file
 from gossamer_lab.bench.run import load_benchmark, run
 from gossamer_lab.bench.scaling import scaling
 from gossamer_lab.bench.shrink import shrink_cost
@@ -224,8 +225,17 @@ def test_a_page_gets_its_tables_from_the_files(tmp_path):
     assert once == filled(once, page_section(tmp_path))
 
 
+def test_the_summary_of_trained_networks(tmp_path):
+    row = {"network": "x", "weights %": 1.25, "threads": 1, "ONNX Runtime dense": 20.25, "ONNX Runtime": 5.5}
+    rows = [{**row, "batch": 1}, {**row, "batch": 64, "ONNX Runtime": 7.75}, {**row, "batch": 64, "threads": 2}]
+    rows.append({**row, "network": "random", "batch": 1, "ONNX Runtime dense": None})
+    Result("native", "title", "A note.", Machine.here(), tuple(rows)).write(tmp_path)
+    *_, line = page_section(tmp_path)("native-summary").strip().splitlines()
+    assert line == "| x | 1.2 % | 20.2x | 20.2x | 5.5x | 7.8x |"
+
+
 def test_the_pages_show_the_committed_results():
-    pages = [(ROOT / "docs" / name).read_text() for name in ("performance.md", "native.md")]
+    pages = [(ROOT / name).read_text() for name in ("docs/performance.md", "docs/native.md", "README.md")]
     for page in pages:
         assert page == filled(page, page_section(ROOT / "benchmarks" / "results"))
     assert all(f"<!-- begin {name} -->" in "".join(pages) for name in BENCHMARKS)
