@@ -109,7 +109,8 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.module = nn.MultiheadAttention(width, 2, batch_first=True) if way == "module" else None
-        self.register_buffer("mask", torch.zeros(length, length).masked_fill(torch.rand(length, length) < 0.2, -1e4))
+        hidden = (torch.rand(length, length) < 0.2) & ~torch.eye(length, dtype=torch.bool)
+        self.register_buffer("mask", torch.zeros(length, length).masked_fill(hidden, -torch.inf))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.module is not None:
@@ -290,7 +291,7 @@ def token_block(draw: Random, shape: tuple[int, int]) -> nn.Module:
         ),
         lambda: Attention(width, draw.choice(["module", "causal", "masked", "written"]), length),
         lambda: Recurrent(width, draw),
-        lambda: nn.RMSNorm(width),
+        lambda: nn.RMSNorm(width, eps=1e-5),
         lambda: nn.Sequential(
             Apply(lambda x: x.transpose(1, 2)),
             nn.Conv1d(width, width, 3, padding=1),

@@ -22,11 +22,10 @@ from torch import Tensor
 import gossamer
 from gossamer.inference.machine import Machine
 from gossamer.inference.portable import SelfTest, portable_source
-from gossamer.inference.program import Program
 from gossamer.inference.runtime import Runtime, library_source, runtime
 
 from .libraries import MACHINES
-from .test_random_networks import BATCH, TOLERANCE, Recipe, lowered, recipes, relative_difference
+from .test_random_networks import BATCH, TOLERANCE, Lowered, lowered, recipes, relative_difference
 
 CHUNK = 25
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -44,44 +43,40 @@ def main(networks: int, seed: int = 1) -> None:
     for name in sorted(missing):
         print(f"{name} is not installed: skipped")
     started, worst = time.perf_counter(), 0.0
-    chosen = recipes(networks, seed)
+    chosen = recipes(networks, seed, blocks=5)
     for start in range(0, networks, CHUNK):
         chunk = chosen[start : start + CHUNK]
         found = [lowered(recipe) for recipe in chunk]
         machine = MACHINES[start // CHUNK % len(MACHINES)]
         for compiler in compilers:
-            worst = max(worst, check(chunk, found, machine, compiler))
+            worst = max(worst, check(found, machine, compiler))
         done, seconds = start + len(chunk), time.perf_counter() - started
         if done % 100 == 0 or done == networks:
             names = " and ".join(compilers)
             print(f"{done} networks agree under {names}, largest difference {worst:.1e}, {seconds:.0f} s", flush=True)
 
 
-def check(
-    chosen: Sequence[Recipe], found: Sequence[tuple[Program, Tensor, Tensor]], machine: Machine, compiler: str
-) -> float:
+def check(found: Sequence[Lowered], machine: Machine, compiler: str) -> float:
     """Compile and run; the largest relative difference of any network in any way of running it."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = run(found, machine, compiler, Path(folder))
     worst = 0.0
-    for recipe, (_, _, wanted), ways in zip(chosen, found, outputs, strict=True):
+    for network, ways in zip(found, outputs, strict=True):
         for way, output in zip(WAYS, ways, strict=True):
-            difference = relative_difference(output.reshape(wanted.shape), wanted)
-            assert difference <= TOLERANCE, f"{recipe} differs by {difference:.2e} as {way} under {compiler}"
+            difference = relative_difference(output.reshape(network.wanted.shape), network.wanted)
+            assert difference <= TOLERANCE, f"{network.recipe} differs by {difference:.2e} as {way} under {compiler}"
             worst = max(worst, difference)
     return worst
 
 
-def run(
-    found: Sequence[tuple[Program, Tensor, Tensor]], machine: Machine, compiler: str, folder: Path
-) -> list[list[Tensor]]:
+def run(found: Sequence[Lowered], machine: Machine, compiler: str, folder: Path) -> list[list[Tensor]]:
     """What each network computes, in each way."""
-    built = [runtime(program, machine, f"fast{number}") for number, (program, *_) in enumerate(found)]
+    built = [runtime(network.program, machine, f"fast{number}") for number, network in enumerate(found)]
     (folder / "fast.c").write_text(library_source(built, machine))
     headers, texts = [], []
-    for number, (program, inputs, _) in enumerate(found):
-        test = SelfTest([inputs[:1].float()], [torch.zeros(shape) for shape in program.shapes])
-        source = portable_source(program, f"net{number}", "a random network", test)
+    for number, network in enumerate(found):
+        test = SelfTest([network.inputs[:1].float()], [torch.zeros(shape) for shape in network.program.shapes])
+        source = portable_source(network.program, f"net{number}", "a random network", test)
         headers.append(source.header)
         texts.append(source.source.replace(f'#include "net{number}.h"', source.header))
     (folder / "portable.c").write_text("\n".join(texts))
@@ -92,13 +87,13 @@ def run(
         _call([compiler, *flags, "-c", str(folder / file), "-o", str(folder / file) + ".o"])
     objects = [str(folder / f"{file}.c.o") for file in ("portable", "fast", "main")]
     _call([compiler, *SANITIZERS, *objects, "-o", str(folder / "run"), "-lm", "-pthread"])
-    for number, (_, inputs, _) in enumerate(found):
-        (folder / f"in{number}").write_bytes(inputs.float().contiguous().numpy().tobytes())
+    for number, network in enumerate(found):
+        (folder / f"in{number}").write_bytes(network.inputs.float().contiguous().numpy().tobytes())
     for number, own_runtime in enumerate(built):
         (folder / f"constants{number}").write_bytes(own_runtime.constants.tobytes())
     _call([str(folder / "run")], folder)
     outputs = torch.frombuffer(bytearray((folder / "out").read_bytes()), dtype=torch.float32)
-    sizes = [BATCH * math.prod(program.shapes[0]) for program, *_ in found for _ in WAYS]
+    sizes = [BATCH * math.prod(network.program.shapes[0]) for network in found for _ in WAYS]
     pieces = list(outputs.split(sizes))
     return [pieces[start : start + len(WAYS)] for start in range(0, len(pieces), len(WAYS))]
 
@@ -137,17 +132,15 @@ static void write_out(int failed, const float *y, size_t count, FILE *out)
 """
 
 
-def _main(
-    found: Sequence[tuple[Program, Tensor, Tensor]], built: Sequence[Runtime], machine: Machine, headers: list[str]
-) -> str:
+def _main(found: Sequence[Lowered], built: Sequence[Runtime], machine: Machine, headers: list[str]) -> str:
     """A program that runs every network in every way, each array in memory of its own."""
     declarations, calls = [], []
-    for number, ((program, inputs, _), own) in enumerate(zip(found, built, strict=True)):
+    for number, (network, own) in enumerate(zip(found, built, strict=True)):
         declarations.append(f"int fast{number}_run(const Settings *, char *, long, const float *, float *);")
-        size = BATCH * math.prod(program.shapes[0])
+        size = BATCH * math.prod(network.program.shapes[0])
         calls += [
             "{",
-            f'float *x = file("in{number}", sizeof(void *), {4 * inputs.numel()});',
+            f'float *x = file("in{number}", sizeof(void *), {4 * network.inputs.numel()});',
             f'char *c = file("constants{number}", 64, {own.constants.nbytes});',
             f"char *w = memory(64, {own.workspace});",
             f"float *y = memory(sizeof(void *), {4 * size});",

@@ -98,6 +98,24 @@ def test_only_nonzeros_are_stored(tmp_path: Path) -> None:
     assert source.constants <= kept * 6 + 2 * 100 + 64  # a float and 16 bits for each, and a count for each row
 
 
+@pytest.mark.parametrize("level", ["-Os", "-O2", "-O3"])
+def test_the_stated_sizes_are_those_of_a_microcontroller(model: nn.Module, tmp_path: Path, level: str) -> None:
+    arm = shutil.which("arm-none-eabi-gcc")
+    if arm is None:
+        pytest.skip("arm-none-eabi-gcc is not installed")
+    source = gossamer.export_c(model, tmp_path / "net.c", torch.randn(2, 2, 12, 12))
+    assert f"Constants (flash): {source.constants} bytes" in source.source
+    assert f"Workspace (RAM): {source.workspace} bytes" in source.source
+    flags = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-DNET_NO_SELFTEST", *STRICT, level]
+    subprocess.run([arm, *flags, "-c", tmp_path / "net.c", "-o", tmp_path / "net.o"], check=True)
+    size = ["arm-none-eabi-size", "-A", tmp_path / "net.o"]
+    listed = subprocess.run(size, check=True, capture_output=True, text=True).stdout
+    sections = dict(re.findall(r"^(\.\w+) +(\d+)", listed, re.MULTILINE))
+    assert sections[".rodata"] == str(source.constants)
+    assert sections[".bss"] == str(source.workspace)
+    assert sections[".data"] == "0"
+
+
 def test_the_self_test_notices_a_changed_weight(model: nn.Module, tmp_path: Path) -> None:
     gossamer.export_c(model, tmp_path / "net.c", EXAMPLE)
     file = tmp_path / "net.c"

@@ -38,8 +38,8 @@ class PortableSource:
     Attributes:
         source: The C file.
         header: What other files include.
-        constants: Bytes of weights and tables.
-        workspace: Bytes of memory for intermediate results.
+        constants: Bytes of weights and tables: what `size -A` reports for the section .rodata of small processors.
+        workspace: Bytes of memory for intermediate results: what `size -A` reports for .bss.
         checksum: SHA-256 of all constant arrays.
     """
 
@@ -54,14 +54,15 @@ def portable_source(program: Program, name: str, title: str, test: SelfTest) -> 
     """Write the program under `name`, which all its global names start with."""
     constants = Constants()
     emission = emit(program, portable_target(name), constants)
+    arrays = [_whole_words(array) for array in constants.arrays]
     interface = _Interface(program, name, max(emission.workspace, 1))
-    checksum = hashlib.sha256(b"".join(array.tobytes() for array in constants.arrays)).hexdigest()
-    facts = PortableSource("", "", constants.nbytes, 4 * interface.workspace, checksum)
+    checksum = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    facts = PortableSource("", "", sum(array.nbytes for array in arrays), 4 * interface.workspace, checksum)
     parts = [
         _head(program, interface, title, facts, test),
         f'#include "{name}.h"\n\n#include <limits.h>\n#include <math.h>\n#include <stdint.h>',
         "#if INT_MAX < 2147483647\n#error an int has to have 32 bits\n#endif",
-        *(_array(f"{name}_c{number}", array) for number, array in enumerate(constants.arrays)),
+        *(_array(f"{name}_c{number}", array) for number, array in enumerate(arrays)),
         *helper_texts(emission.helpers, portable=True),
         *emission.functions,
         interface.definitions(emission),
@@ -195,17 +196,23 @@ def _head(program: Program, interface: _Interface, title: str, facts: PortableSo
         "",
         f"One sample: {sizes}.",
         "Tensors are contiguous, in the order of PyTorch; indices are given as floats.",
-        f"Constants (flash): {facts.constants} bytes, without the self-test.",
-        f"Workspace (RAM): {facts.workspace} bytes.",
+        f"Constants (flash): {facts.constants} bytes, the section .rodata without the self-test; and the code.",
+        f"Workspace (RAM): {facts.workspace} bytes, the section .bss without the self-test.",
         f"SHA-256 of the constants: {facts.checksum}",
         "",
         f"Compile: cc -std=c99 -O3 -c {name}.c, and link with -lm.",
         f"Check:   {name}_selftest() runs the sample in {name}_test_{interface.inputs[0]} and returns 0 if the result",
-        f"         agrees; {shown} {expected}.",
+        f"         agrees; {shown}",
+        f"         {expected}.",
         f"Define {name.upper()}_NO_SELFTEST to leave the self-test out, {name.upper()}_NO_STATIC_WORKSPACE to give",
         f"{name}_run_in a workspace of your own.",
     ]
     return "\n".join(["/*", *(f" * {line}".rstrip() for line in lines), " */"])
+
+
+def _whole_words(array: Array) -> Array:
+    """An array of a multiple of four bytes: so linkers put no gaps between arrays, and the sum of sizes is exact."""
+    return np.pad(array, (0, -array.nbytes % 4 // array.itemsize))
 
 
 def _array(name: str, array: Array) -> str:
