@@ -56,8 +56,9 @@ def in_torch_compile(network: nn.Module, images: Tensor, threads: int) -> Call:
 
 
 def in_native(network: nn.Module, images: Tensor, threads: int) -> Call:
-    """`gossamer.native`."""
-    return in_pytorch(_native(network, images.shape[1:], threads), images, threads)
+    """`gossamer.native`, which computes no gradients in any mode."""
+    module = _native(network, images.shape[1:], threads)
+    return lambda: module(images)
 
 
 def in_onnx_runtime(network: nn.Module, images: Tensor, threads: int) -> Call | None:

@@ -71,8 +71,8 @@ def native_networks(
         name="native",
         title="`gossamer.native` against other engines, times of whole calls from Python",
         note=(
-            "ms: native. GMAC/s: its multiply-adds with weights that are not zero. Other columns: their time relative to "
-            "it, in lower quartiles of interleaved bursts of calls. dense: the network before training. Other engines "
+            "ms: native. GMAC/s: its multiply-adds with weights that are not zero. Other columns: their time relative "
+            "to it, in lower quartiles of interleaved bursts of calls. dense: the network before training. Others "
             "run the shrunk network, which for random zeros is the dense one. native, 1 thread: native itself, in one "
             "thread. SparseProp: in the layers it chooses. SparseLab: linear layers only. Empty: not available, or not "
             "measured (torch.compile, SparseProp and SparseLab with two threads). wrong outputs: they differ from "
