@@ -29,7 +29,7 @@ from .test_random_networks import BATCH, TOLERANCE, Lowered, lowered, recipes, r
 
 CHUNK = 25
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g0"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g0"]
 WAYS = ("portable", "batch", "sample")
 
 

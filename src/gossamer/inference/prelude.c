@@ -14,14 +14,17 @@ typedef struct {
     long samples_per_thread;
 } Settings;
 
+/* Functions that not every network calls. */
+#define INLINE static inline __attribute__((unused))
+
 /* Keep a pointer in one register: an address of a single register costs less than one of two. */
 #define PIN(pointer) __asm__("" : "+r"(pointer))
 
-static inline float s_splat(float x) { return x; }
-static inline float s_select(int mask, float yes, float no) { return mask ? yes : no; }
-static inline int32_t s_to_int(float x) { return (int32_t)x; }
-static inline float s_to_float(int32_t x) { return (float)x; }
-static inline float s_power_of_two(int32_t n)
+INLINE float s_splat(float x) { return x; }
+INLINE float s_select(int mask, float yes, float no) { return mask ? yes : no; }
+INLINE int32_t s_to_int(float x) { return (int32_t)x; }
+INLINE float s_to_float(int32_t x) { return (float)x; }
+INLINE float s_power_of_two(int32_t n)
 {
     const int32_t bits = (n + 127) * (1 << 23);
     float x;

@@ -4,16 +4,16 @@ typedef float V$L __attribute__((vector_size(4 * $L)));
 typedef float U$L __attribute__((vector_size(4 * $L), aligned(4), may_alias));
 typedef int32_t I$L __attribute__((vector_size(4 * $L)));
 
-static inline V$L v$L_load(const float *from) { return *(const U$L *)from; }
-static inline void v$L_store(float *to, V$L x) { *(U$L *)to = x; }
-static inline V$L v$L_splat(float x) { return x - (V$L){0}; }
-static inline V$L v$L_select(I$L mask, V$L yes, V$L no) { return (V$L)((mask & (I$L)yes) | (~mask & (I$L)no)); }
-static inline I$L v$L_to_int(V$L x) { return __builtin_convertvector(x, I$L); }
-static inline V$L v$L_to_float(I$L x) { return __builtin_convertvector(x, V$L); }
-static inline V$L v$L_power_of_two(I$L n) { return (V$L)((n + 127) << 23); }
+INLINE V$L v$L_load(const float *from) { return *(const U$L *)from; }
+INLINE void v$L_store(float *to, V$L x) { *(U$L *)to = x; }
+INLINE V$L v$L_splat(float x) { return x - (V$L){0}; }
+INLINE V$L v$L_select(I$L mask, V$L yes, V$L no) { return (V$L)((mask & (I$L)yes) | (~mask & (I$L)no)); }
+INLINE I$L v$L_to_int(V$L x) { return __builtin_convertvector(x, I$L); }
+INLINE V$L v$L_to_float(I$L x) { return __builtin_convertvector(x, V$L); }
+INLINE V$L v$L_power_of_two(I$L n) { return (V$L)((n + 127) << 23); }
 
 /* The first `n` places of a vector, or all of them. */
-static inline void v$L_store_some(float *to, V$L x, int n)
+INLINE void v$L_store_some(float *to, V$L x, int n)
 {
     if (n >= $L) {
         v$L_store(to, x);
@@ -22,13 +22,13 @@ static inline void v$L_store_some(float *to, V$L x, int n)
     for (int lane = 0; lane < n; lane++) to[lane] = x[lane];
 }
 
-static inline void v$L_scatter(float *to, int step, V$L x, int n)
+INLINE void v$L_scatter(float *to, int step, V$L x, int n)
 {
     for (int lane = 0; lane < (n < $L ? n : $L); lane++) to[lane * step] = x[lane];
 }
 
 /* $L rows of $L floats, turned over: interleave the two halves of the rows, log2($L) times. */
-static inline void v$L_transpose(V$L *rows)
+INLINE void v$L_transpose(V$L *rows)
 {
     for (int round = 1; round < $L; round *= 2) {
         V$L mixed[$L];
@@ -41,7 +41,7 @@ static inline void v$L_transpose(V$L *rows)
 }
 
 /* `count` elements of each sample, `apart` floats from one sample to the next, as vectors; missing samples repeat. */
-static inline void v$L_pack_row(const float *from, long apart, int n, int count, V$L *to)
+INLINE void v$L_pack_row(const float *from, long apart, int n, int count, V$L *to)
 {
     int i = 0;
     for (; i + $L <= count; i += $L) {
@@ -55,7 +55,7 @@ static inline void v$L_pack_row(const float *from, long apart, int n, int count,
     }
 }
 
-static inline void v$L_pack(
+INLINE void v$L_pack(
     const float *from, long apart, int n, int planes, int rows, int columns, int plane, int pitch, V$L *to)
 {
     for (int p = 0; p < planes; p++) {
@@ -65,7 +65,7 @@ static inline void v$L_pack(
     }
 }
 
-static inline void v$L_unpack(const V$L *from, int count, int n, float *to)
+INLINE void v$L_unpack(const V$L *from, int count, int n, float *to)
 {
     int i = 0;
     for (; i + $L <= count; i += $L) {

@@ -19,6 +19,7 @@ from torch.nn import functional
 from gossamer.inference.kernel import Array, Kernel
 from gossamer.inference.layout import NO_BORDER, Border
 from gossamer.inference.operations.convolution.direct import emit_direct
+from gossamer.inference.operations.convolution.output_vectors import ColumnBlocks, best_blocks, emit_output_vectors
 from gossamer.inference.operations.convolution.phases import (
     Phase,
     border_of,
@@ -160,12 +161,17 @@ class Convolution(Operation):
         return [] if border == NO_BORDER else [(self.x, border)]
 
     def emit(self, kernel: Kernel) -> None:
-        """In vectors of neighbouring positions if there are enough of them, element by element otherwise."""
+        """One sample in vectors of positions, or of outputs, if that pays; everything else element by element."""
         smallest = min(kernel.target.vectors, default=0)
         if smallest and math.prod(self.unpooled) >= smallest and not self.transposed:
             emit_over_positions(self, kernel)
+        elif smallest and self.is_linear and self.x.shape[0] == 1 and (blocks := self._column_blocks(kernel)):
+            emit_output_vectors(self, kernel, blocks)
         else:
             emit_direct(self, kernel)
+
+    def _column_blocks(self, kernel: Kernel) -> ColumnBlocks | None:
+        return best_blocks(self.weight.numpy()[:, :, 0, 0], kernel.target)
 
     def taps_of(self, phase: Phase) -> Array:
         """The weights of a phase, [outputs, channels / groups, rows, columns]."""
