@@ -6,12 +6,14 @@
 In every weight of a linear, convolutional or embedding layer 90 % of the elements, drawn at random, are zero. The
 others are scaled so that signals keep their size, and batch norms have the statistics of their inputs. `native` itself
 compares its outputs with PyTorch's and fails if they differ; here they are compared again, on other inputs and at
-another batch size. Rows that are in `native.jsonl` already are not computed again.
+another batch size: its error may be four times that of PyTorch in single precision, or rounding. Rows that are in
+`native.jsonl` already are not computed again.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import multiprocessing
 import re
@@ -33,8 +35,8 @@ RESULTS = Path(__file__).with_name("native.jsonl")
 SECONDS = 150
 """A row that takes longer is an error."""
 DENSITY = 0.1
-TOLERANCE = 1e-4
-"""The largest difference over the largest output."""
+ROUNDING = 1e-5
+"""Below this, relative to the largest output, an error is rounding in any case."""
 
 
 @torch.no_grad()
@@ -68,9 +70,22 @@ def outputs_of(model: nn.Module, inputs: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor)]
 
 
-def difference(model: nn.Module, lowered: nn.Module, inputs: Any) -> float:
-    pairs = zip(outputs_of(model, inputs), outputs_of(lowered, inputs), strict=True)
-    return max(float((one - other).abs().max() / one.abs().max().clamp(min=1e-30)) for one, other in pairs)
+def doubled(inputs: Any) -> Any:
+    return pytree.tree_map(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, inputs)
+
+
+def errors(model: nn.Module, lowered: nn.Module, inputs: Any) -> tuple[float, float]:
+    """The largest errors of PyTorch in single precision and of the lowered network, over the largest output.
+
+    Errors are differences to PyTorch in double precision: a network that amplifies rounding does so in both.
+    """
+    exact = outputs_of(copy.deepcopy(model).double(), doubled(inputs))
+
+    def error(found: list[Tensor]) -> float:
+        pairs = zip(exact, found, strict=True)
+        return max(float((one - other).abs().max() / one.abs().max().clamp(min=1e-30)) for one, other in pairs)
+
+    return error(outputs_of(model, inputs)), error(outputs_of(lowered, inputs))
 
 
 def check(case: Case) -> dict[str, Any]:
@@ -80,15 +95,17 @@ def check(case: Case) -> dict[str, Any]:
     model = case.make().eval()
     sparsify(model)
     inputs = case.inputs(2, case.sizes[0])
-    calibrate(model, inputs)
+    calibrate(model, case.inputs(8, case.sizes[0]))
     started = time.perf_counter()
     try:
         lowered = gossamer.native(model, inputs, threads=1)
     except gossamer.GossamerError as error:
         return {"lowered": False, "reason": str(error)[:300]}
     seconds = time.perf_counter() - started
-    found = max(difference(model, lowered, case.inputs(batch, case.sizes[0])) for batch in (2, 3))
-    row = {"lowered": True, "agrees": found <= TOLERANCE, "difference": found, "seconds": round(seconds, 1)}
+    found = [errors(model, lowered, case.inputs(batch, case.sizes[0])) for batch in (2, 3)]
+    own, others = max(own for _, own in found), max(other for other, _ in found)
+    row = {"lowered": True, "agrees": own <= max(ROUNDING, 4 * others), "error": own, "error of PyTorch": others}
+    row["seconds"] = round(seconds, 1)
     return {**row, "spread": spread(outputs_of(model, inputs))}
 
 
@@ -160,7 +177,7 @@ def main() -> None:
         row = in_process(case)
         with RESULTS.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        said = f"{row['difference']:.1e}, {row['seconds']} s" if row["lowered"] else row["reason"][:100]
+        said = f"{row['error']:.1e}, {row['seconds']} s" if row["lowered"] else row["reason"][:100]
         print(f"{case.name:45} {said}", flush=True)
 
 
