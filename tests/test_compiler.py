@@ -51,6 +51,14 @@ def test_cpp() -> None:
     assert answer(load_library(text, "test", FLAGS, "c++")) == 7
 
 
+def test_headers_are_part_of_the_source(cache: Path) -> None:
+    text = '#include "number.h"\nint answer(void) { return NUMBER; }\n'
+    for number in (3, 4):
+        header = {"number.h": f"#define NUMBER {number}\n"}
+        assert answer(load_library(text, "test", FLAGS, headers=header)) == number
+    assert len(list(cache.iterdir())) == 2
+
+
 @pytest.mark.parametrize("damage", ["empty", "cut", "zeros", "replaced"])
 def test_a_damaged_library_is_compiled_again(cache: Path, damage: str) -> None:
     first = load_library(source(42), "test", FLAGS)

@@ -20,6 +20,7 @@ from gossamer.measurement import Measurement, measure
 from gossamer.proximal import ProximalStep, attach, constant, warm_up
 from gossamer.regularizers import (
     Regularizer,
+    UnregularizedWarning,
     combined_group_exclusive,
     group_lasso,
     group_transformed_l1,
@@ -40,6 +41,7 @@ __all__ = [
     "Plan",
     "ProximalStep",
     "Regularizer",
+    "UnregularizedWarning",
     "attach",
     "combined_group_exclusive",
     "constant",

@@ -17,10 +17,11 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from gossamer.errors import GossamerError
 
@@ -82,7 +83,13 @@ def _words(variable: str, value: str) -> tuple[str, ...]:
         ) from error
 
 
-def load_library(source: str, name: str, flags: Sequence[Sequence[str]], language: str = "c") -> ctypes.CDLL:
+def load_library(
+    source: str,
+    name: str,
+    flags: Sequence[Sequence[str]],
+    language: str = "c",
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> ctypes.CDLL:
     """The shared library compiled from `source`, from the cache where it is there and whole.
 
     Args:
@@ -90,12 +97,14 @@ def load_library(source: str, name: str, flags: Sequence[Sequence[str]], languag
         name: The kind of library; the start of its file's name.
         flags: Lists of compiler flags, the best first; the first list that compiles is taken.
         language: "c" or "c++".
+        headers: The texts of the files that it includes by "name".
     """
     compiler = find_compiler(language)
+    files = {f"source{compiler.suffix}": source, **headers}
     folder = cache_folder()
-    stem = f"{name}-{_fingerprint(compiler, source, flags)}"
+    stem = f"{name}-{_fingerprint(compiler, files, flags)}"
     try:
-        content = _cached(folder, stem) or _build(folder, stem, compiler, source, flags)
+        content = _cached(folder, stem) or _build(folder, stem, compiler, files, flags)
         # A private copy: whatever happens to the file in the cache, what has been checked is loaded and stays.
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             library = Path(scratch, f"{stem}.so")
@@ -146,12 +155,14 @@ def _cached(folder: Path, stem: str) -> bytes | None:
     return None
 
 
-def _build(folder: Path, stem: str, compiler: Compiler, source: str, flags: Sequence[Sequence[str]]) -> bytes:
+def _build(
+    folder: Path, stem: str, compiler: Compiler, files: Mapping[str, str], flags: Sequence[Sequence[str]]
+) -> bytes:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        text = Path(scratch, f"source{compiler.suffix}")
-        text.write_text(source)
+        for name, text in files.items():
+            Path(scratch, name).write_text(text)
         built = Path(scratch, "library.so")
-        _compile(compiler, flags, text, built)
+        _compile(compiler, flags, Path(scratch, next(iter(files))), built)
         content = built.read_bytes()
         built.chmod(0o700)  # whatever the umask says
         with built.open("rb") as file:
@@ -195,9 +206,16 @@ def _is_ours(status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode)
 
 
-def _fingerprint(compiler: Compiler, source: str, flags: Sequence[Sequence[str]]) -> str:
+def _fingerprint(compiler: Compiler, files: Mapping[str, str], flags: Sequence[Sequence[str]]) -> str:
     """Of all that the machine code depends on: a home folder may be shared by machines that differ."""
-    parts = [source, repr(flags), shlex.join(compiler.command), _version(compiler), platform.machine(), _processor()]
+    parts = [
+        repr(sorted(files.items())),
+        repr(flags),
+        shlex.join(compiler.command),
+        _version(compiler),
+        platform.machine(),
+        _processor(),
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,9 @@
 """The random-network property at length, under sanitizers and with warnings as errors, for gcc and clang.
 
-Run as `PYTHONPATH=. python -m tests.inference.soak 2000`. Every network is compiled as the portable C99 file that
-`export_c` writes and as the compiled runtime, into one program without Python; it reads inputs from exactly as much
-memory as they take and writes what it computes, which is compared with PyTorch in float64.
+Run as `PYTHONPATH=. python -m tests.inference.soak 2000`; a part, of 250 networks from number 500 on, as `... 250 500`.
+Every network is compiled as the portable C99 file that `export_c` writes and as the compiled runtime, into one program
+without Python; it reads inputs from exactly as much memory as they take and writes what it computes, which is compared
+with PyTorch in float64.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0"
 WAYS = ("portable", "batch", "sample")
 
 
-def main(networks: int, seed: int = 1) -> None:
+def main(networks: int, first: int = 0, seed: int = 1) -> None:
     compilers = [name for name in ("gcc", "clang") if shutil.which(name)]
     missing = {"gcc", "clang"} - set(compilers)
     print(f"gossamer {gossamer.__version__}, torch {torch.__version__}, seed {seed}")
@@ -43,17 +44,21 @@ def main(networks: int, seed: int = 1) -> None:
     for name in sorted(missing):
         print(f"{name} is not installed: skipped")
     started, worst = time.perf_counter(), 0.0
-    chosen = recipes(networks, seed, blocks=5)
-    for start in range(0, networks, CHUNK):
-        chunk = chosen[start : start + CHUNK]
+    last = first + networks
+    chosen = recipes(last, seed, blocks=5)
+    for start in range(first, last, CHUNK):
+        chunk = chosen[start : min(start + CHUNK, last)]
         found = [lowered(recipe) for recipe in chunk]
         machine = MACHINES[start // CHUNK % len(MACHINES)]
         for compiler in compilers:
             worst = max(worst, check(found, machine, compiler))
         done, seconds = start + len(chunk), time.perf_counter() - started
-        if done % 100 == 0 or done == networks:
+        if done % 100 == 0 or done == last:
             names = " and ".join(compilers)
-            print(f"{done} networks agree under {names}, largest difference {worst:.1e}, {seconds:.0f} s", flush=True)
+            print(
+                f"networks {first} to {done - 1} agree under {names}, largest difference {worst:.1e}, {seconds:.0f} s",
+                flush=True,
+            )
 
 
 def check(found: Sequence[Lowered], machine: Machine, compiler: str) -> float:
@@ -165,4 +170,4 @@ def _call(command: list[str], folder: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main(*(int(number) for number in sys.argv[1:] or ["2000"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import dataclasses
 import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 
 import gossamer
 from gossamer import GossamerError
+from gossamer.example import call_with
 from gossamer.inference import fusion
 from gossamer.inference.module import NativeModule
+from gossamer.inference.verification import check_outputs, expect
 
 
 def network() -> nn.Module:
@@ -297,6 +300,31 @@ def test_a_wrong_lowering_is_noticed(model: nn.Module, monkeypatch: pytest.Monke
     monkeypatch.setattr(fusion, "_with_stage", without_activation)
     with pytest.raises(GossamerError, match="disagrees with the model"):
         gossamer.native(model, torch.randn(2, 2, 12, 12))
+
+
+def test_a_model_that_magnifies_rounding() -> None:
+    model = nn.Linear(5, 5)
+    expected = expect(model, call_with(model, torch.randn(3, 5)), 40)
+    (exact,), noise = expected.exact(), 1e-3 * torch.randn(40, 5).sign()
+    magnified = dataclasses.replace(expected, outputs=[(exact + noise).float()])
+    check_outputs(magnified, [(exact - noise).float()])  # as close to the exact result as the model is
+    with pytest.raises(GossamerError, match="disagrees"):
+        check_outputs(magnified, [(exact + 10 * noise).float()])
+    with pytest.raises(GossamerError, match="disagrees"):
+        check_outputs(expected, [(exact + noise).float()])
+
+
+def test_casts_of_indices_do_nothing() -> None:
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.embedding(x.to(torch.int32).to("cpu").long()).to(torch.float32)
+
+    model = Cast().eval()
+    assert_same(gossamer.native(model, torch.randint(0, 5, (2, 4))), model, torch.randint(0, 5, (7, 4)))
 
 
 def test_a_damaged_library_is_compiled_again(model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

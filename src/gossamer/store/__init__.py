@@ -1,10 +1,10 @@
 """Networks as files: safetensors with a manifest of shapes, and ONNX."""
 
 from gossamer.store.archive import read_manifest
-from gossamer.store.loading import load
+from gossamer.store.loading import load, resize_
 from gossamer.store.manifest import Manifest, ModuleRecord, TensorRecord
 from gossamer.store.onnx import export_onnx
-from gossamer.store.saving import save
+from gossamer.store.saving import manifest_of, save
 
 __all__ = [
     "Manifest",
@@ -12,6 +12,8 @@ __all__ = [
     "TensorRecord",
     "export_onnx",
     "load",
+    "manifest_of",
     "read_manifest",
+    "resize_",
     "save",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.inference.program import Value, viewed
+from gossamer.inference.program import Input, Value, root, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
 
 __all__: list[str] = []
@@ -86,12 +86,21 @@ def _same(build: Builder, x: Value, *, memory_format: object = None) -> Value:
     return x
 
 
-@lowers(aten._to_copy, aten.to)
+@lowers(aten._to_copy, aten.to, integers=True)
 def _to(build: Builder, x: Value, *args: Any, **kwargs: Any) -> Value:
+    """Indices stay indices, and floats stay floats."""
     del build
+    base = root(x)
+    kept = (torch.int64, torch.int32) if isinstance(base, Input) and base.integer else (torch.float32,)
     kinds = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
-    if any(kind is not torch.float32 for kind in kinds):
+    if any(kind not in kept for kind in kinds):
         raise Refusal(f"it converts to {kinds[0]}; only float32 is computed")
+    return x
+
+
+@lowers(aten.type_as)
+def _type_as(build: Builder, x: Value, other: Value) -> Value:
+    del build, other  # both are float32
     return x
 
 
