@@ -1,7 +1,7 @@
 """Lower networks of public packages with 90 % zeros through `gossamer.native`, each in a process of its own.
 
     python experiments/public_models/native.py [--minutes 10] [--only TEXT]     # appends to native.jsonl
-    python experiments/public_models/native.py --table                          # counts and reasons, as Markdown
+    python experiments/public_models/native.py --table                          # rewrites the tables of native.md
 
 In every weight of a linear, convolutional or embedding layer 90 % of the elements, drawn at random, are zero. The
 others are scaled so that signals keep their size, and batch norms have the statistics of their inputs. `native` itself
@@ -30,8 +30,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import gossamer
+from gossamer_lab.reporting.page import fill_page
 
 RESULTS = Path(__file__).with_name("native.jsonl")
+PAGE = Path(__file__).with_name("native.md")
 SECONDS = 150
 """A row that takes longer is an error."""
 DENSITY = 0.1
@@ -164,10 +166,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no row after this time")
     parser.add_argument("--only", default="", help="only networks whose package/name contains this")
-    parser.add_argument("--table", action="store_true", help="print the table of what is there")
+    parser.add_argument("--table", action="store_true", help="rewrite the tables of native.md from what is there")
     options = parser.parse_args()
     if options.table:
-        print(table())
+        fill_page(PAGE, lambda _: table())
         return
     started, done = time.monotonic(), {(row["package"], row["network"]) for row in finished()}
     for case in CASES.values():
