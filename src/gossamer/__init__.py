@@ -17,7 +17,7 @@ from gossamer import penalties
 from gossamer.errors import GossamerError
 from gossamer.inference import export_c, fastest, native
 from gossamer.measurement import Measurement, measure
-from gossamer.proximal import ProximalStep, attach, constant, warm_up
+from gossamer.proximal import ProximalStep, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
     UnregularizedWarning,
@@ -45,6 +45,7 @@ __all__ = [
     "attach",
     "combined_group_exclusive",
     "constant",
+    "copy_zeros",
     "export_c",
     "export_onnx",
     "fastest",

@@ -1,7 +1,7 @@
 """The C++ kernel of the proximal step: compiled once on each machine, kept in the user's cache, loaded by ctypes.
 
-The library holds one function on a table of weights (`kernel.cpp`). It knows nothing of shapes or step sizes when it is
-compiled, so nothing is ever compiled again: not for another model, not for another learning rate.
+The library has one function on a table of weights (`kernel/kernel.cpp`). Shapes and step sizes are arguments, so it is
+compiled once for all models and learning rates.
 """
 
 from __future__ import annotations
@@ -17,20 +17,23 @@ from gossamer.errors import GossamerError
 
 __all__ = ["Kernel", "load_kernel"]
 
-# (address of the table, weights in it, threads) -> 0 where a weight may not be finite
-Kernel = Callable[[int, int, int], int]
+# (address of the table, address of the steps, weights in them, threads) -> 0 where a weight may not be finite
+Kernel = Callable[[int, int, int, int], int]
 
-_SOURCE = Path(__file__).with_name("kernel.cpp")
+_SOURCES = Path(__file__).with_name("kernel")
 _STRICT = ["-shared", "-fPIC", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math"]
-# The best first: a compiler may lack OpenMP (one thread then), or not know this processor (its common instructions).
-_FLAGS = ([*_STRICT, "-march=native", "-fopenmp"], [*_STRICT, "-march=native"], _STRICT)
+_NATIVE = [*_STRICT, "-march=native"]
+# Best first. Compilers avoid 512-bit vectors unless told to, and only x86 has them; a compiler may lack OpenMP (then
+# one thread is used) or may not know this processor.
+_FLAGS = ([*_NATIVE, "-mprefer-vector-width=512", "-fopenmp"], [*_NATIVE, "-fopenmp"], _NATIVE, _STRICT)
 
 
 @cache
 def load_kernel() -> Kernel | None:
-    """The kernel; None, after one warning, if it cannot be compiled."""
+    """The kernel; None, with one warning, if it cannot be compiled."""
     try:
-        library = load_library(_SOURCE.read_text(), "kernel", _FLAGS, "c++")
+        headers = {header.name: header.read_text() for header in _SOURCES.glob("*.hpp")}
+        library = load_library((_SOURCES / "kernel.cpp").read_text(), "kernel", _FLAGS, "c++", headers)
     except GossamerError as error:
         warnings.warn(
             f"The proximal step runs without its fused kernel, many times slower on large weights: {error} "
@@ -40,6 +43,6 @@ def load_kernel() -> Kernel | None:
         )
         return None
     step = library.gossamer_step
-    step.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
+    step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
     step.restype = ctypes.c_int32
     return step

@@ -12,6 +12,7 @@ from gossamer.penalties import L1, Group, TransformedL1
 from gossamer.proximal import attach
 from gossamer.regularizers import integrated_tl1
 from gossamer_lab.bench import BENCHMARKS, native
+from gossamer_lab.bench.adaptive_step import adaptive_step
 from gossamer_lab.bench.density import Layer, crossover, density_sweep
 from gossamer_lab.bench.engines import in_pytorch
 from gossamer_lab.bench.inference import CASES, inference
@@ -47,6 +48,7 @@ _SMALL_NETWORK = SparseNetwork("small", lambda: (_linear(), _linear()), (5,))
 SMALL = {
     "proximal-step": lambda: proximal_step(rows=20, columns=12, seconds=0.0),
     "training-step": lambda: training_step([Workload("small", lambda: nn.Linear(5, 10), (4, 5))], seconds=0.0),
+    "adaptive-step": lambda: adaptive_step(widths=[4], seconds=0.0),
     "inference": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
     # With two threads nothing is compiled by torch.compile, which takes seconds.
     "native": lambda: native_networks([_SMALL_NETWORK], cases=[(2, 2)], seconds=0.0),
