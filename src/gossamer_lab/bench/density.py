@@ -45,7 +45,7 @@ def density_sweep(
     layers: Sequence[Layer] = LAYERS,
     densities: Sequence[float] = DENSITIES,
     batches: Sequence[int] = (1, 64),
-    seconds: float = 0.25,
+    seconds: float = 0.2,
     journal: Journal | None = None,
 ) -> Result:
     """Time layers with random zeros in `gossamer.native` and in engines that multiply all weights; one thread.

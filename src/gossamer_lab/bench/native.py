@@ -40,6 +40,7 @@ _SHRUNK: dict[str, Engine] = {
 # With two threads, only what can be told how many to use, and compiles quickly.
 _TWO_THREADS = ("PyTorch", "ONNX Runtime", "OpenVINO")
 _ONE_THREAD = "native, 1 thread"
+_PAUSE = 0.003  # seconds, in which waiting threads go to sleep
 _COLUMNS = (_ONE_THREAD, *_DENSE, *_SHRUNK)
 
 _CASES = tuple((batch, threads) for threads in (1, 2) for batch in (1, 64, 256))
@@ -107,7 +108,8 @@ class _Measurement:
         if "native" in wrong:
             raise GossamerError(f"{self._network.name}: the outputs of `native` differ from PyTorch's.")
         right = {name: call for name, call in calls.items() if name not in wrong}
-        times = time_bursts(right | self._dense_calls(dense, shrunk, images), seconds=self._seconds)
+        candidates = right | self._dense_calls(dense, shrunk, images)
+        times = time_bursts(candidates, seconds=self._seconds, pause=0.0 if self._threads == 1 else _PAUSE)
         own = measure(shrunk, images[:1])
         kept = own.against(measure(dense, images[:1]))
         row: Row = {

@@ -66,7 +66,12 @@ def time_interleaved(
 
 
 def time_bursts(
-    candidates: Mapping[str, Callable[[], object]], *, seconds: float = 0.5, burst: float = 0.004, least: int = 5
+    candidates: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float = 0.5,
+    burst: float = 0.004,
+    pause: float = 0.0,
+    least: int = 5,
 ) -> dict[str, Timing]:
     """Time candidates in rounds of one burst of calls each; a time is that of a burst divided by its calls.
 
@@ -77,6 +82,8 @@ def time_bursts(
         candidates: Functions by name.
         seconds: Time budget per candidate; slow candidates run `least` times nevertheless.
         burst: Seconds of a burst, at least; a slow call is a burst of its own.
+        pause: Seconds before a burst, which then starts with a call that does not count. The threads of a library that
+            has just run wait actively for more work for a few milliseconds, and take cores from the next one.
         least: Minimum number of rounds.
     """
     calls = {name: _calls_of_a_burst(candidate, burst) for name, candidate in candidates.items()}
@@ -87,6 +94,9 @@ def time_bursts(
     while done < least or time.perf_counter() < end:
         generator.shuffle(order)
         for name in order:
+            if pause:
+                time.sleep(pause)
+                candidates[name]()
             measured[name].append(_burst(candidates[name], calls[name]) / calls[name])
         done += 1
     return {name: Timing.of(times) for name, times in measured.items()}
