@@ -149,6 +149,7 @@ class Analysis:
         self.whole_heads = whole_heads
         self.labels = Labels()
         self.values: dict[fx.Node, Any] = {}
+        self._stored: dict[fx.Node, bool] = {}
         self.deferred: dict[fx.Node, Callable[[Analysis, fx.Node], Any]] = {}
         self.axis_labels: dict[str, dict[int, Tensor]] = {}
         self.element_labels: dict[str, Tensor] = {}
@@ -191,6 +192,14 @@ class Analysis:
         """The parameter or buffer that a node stands for, or None."""
         name = self.state_name(node)
         return None if name is None else self.tensor(name)
+
+    def is_stored(self, node: fx.Node) -> bool:
+        """Whether a tensor is computed from parameters, buffers and constants alone, not from the inputs."""
+        if node not in self._stored:
+            tensors = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor | tuple | list)]
+            computed = node.op == "call_function" and all(self.is_stored(n) for n in tensors)
+            self._stored[node] = computed or node in self.traced.states or node.op == "get_attr"
+        return self._stored[node]
 
     def caller(self, node: fx.Node) -> nn.Module:
         """The module whose forward executes this operation."""

@@ -21,6 +21,7 @@ def embedding(analysis: Analysis, node: fx.Node) -> Any:
     view = parameter_view(analysis, arguments(node)["weight"])
     if view is None or view.dims != (0, 1):
         return analysis.opaque(node, "its embedding table is computed, not a parameter")
+    _pin_indices(analysis, arguments(node)["indices"])
     table = analysis.tensor(view.name)
     rows, columns = analysis.labels.fresh(table.size(0)), analysis.labels.fresh(table.size(1))
     analysis.labels.pin(rows, f"the rows of {view.name} are indexed by the input")
@@ -30,3 +31,10 @@ def embedding(analysis: Analysis, node: fx.Node) -> Any:
     shape = shape_of(node)
     vectors = (columns, table[0], (table == table[:1]).all(0))
     return AbstractValue(*(expand_along(vector, shape, len(shape) - 1) for vector in vectors))
+
+
+def _pin_indices(analysis: Analysis, indices: fx.Node) -> None:
+    """Indices that are computed from a buffer (position numbers plus an offset) keep all elements of that buffer."""
+    value = analysis.values.get(indices)
+    if isinstance(value, AbstractValue):
+        analysis.labels.pin(value.labels, "it is an index into an embedding table")

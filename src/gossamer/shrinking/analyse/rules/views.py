@@ -78,6 +78,13 @@ VIEWS: set[OpOverload] = _PERMUTATIONS | {
 }
 
 _PARTIAL: set[OpOverload] = {aten.slice.Tensor, aten.select.int, aten.narrow.default}
+_SPLITS: set[OpOverload] = {
+    aten.split.Tensor,
+    aten.split.sizes,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.unbind.int,
+}
 
 # An expanded tensor is not contiguous, so a view of the value may have to be a copy of its labels.
 _AS_RESHAPE = {
@@ -96,13 +103,20 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     known = _execute(analysis, node, {n: v.known for n, v in values.items()})
     if node.target in _PERMUTATIONS:
         _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
-    if node.target in _PARTIAL and all(n in analysis.traced.states or n in analysis.deferred for n in sources):
+    if _takes_a_part(node) and all(analysis.is_stored(n) for n in sources):
         # A position table or a mask, of which the example needs a part: an input of another size needs another.
         dim, (value,) = arguments(node)["dim"], values.values()
         analysis.labels.unify(value.labels, value.labels.narrow(dim, 0, 1))
     if isinstance(labels, Tensor):
         return AbstractValue(compress(labels), compress(constant), compress(known))
     return tuple(AbstractValue(*map(compress, part)) for part in zip(labels, constant, known, strict=True))
+
+
+def _takes_a_part(node: fx.Node) -> bool:
+    """Whether a part of the input may be left out: by a slice, or by a split of which not every part is read."""
+    if node.target in _SPLITS:
+        return len({user.args[1] for user in node.users if user.users}) < len(node.meta["val"])
+    return node.target in _PARTIAL
 
 
 def _execute(analysis: Analysis, node: fx.Node, tensors: Mapping[fx.Node, Tensor]) -> Any:
