@@ -157,7 +157,7 @@ def _why_a_graph(graph: Plan, module: Plan) -> str:
     return (
         "the exported graph is returned, because the class cannot lose all of these units (its forward has sizes "
         "hard-coded, or calls a shared layer in different ways): the graph keeps "
-        f"{graph.weights_after:,} parameters, form='module' would keep {module.weights_after:,}. {graph.notes[-1]}"
+        f"{graph.weights_after:,} parameters, form='module' would keep {module.weights_after:,}; {graph.notes[-1]}"
     )
 
 
@@ -194,8 +194,8 @@ def _as_graph(model: nn.Module, reference: Reference, traced: TracedModel) -> Ve
 
     found = largest_verified_plan(analysis, build)
     note = (
-        f"a graph computes in evaluation mode only, and takes {accepted_inputs(traced.inputs)}; it refuses other sizes "
-        "and other arguments than those of the example"
+        f"a graph computes in evaluation mode only, and takes {accepted_inputs(traced.inputs)}; it refuses other sizes, "
+        "sizes at which the forward takes another branch, and other arguments than those of the example"
     )
     return replace(found, plan=replace(found.plan, form="graph").with_note(note))
 

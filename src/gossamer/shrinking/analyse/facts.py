@@ -10,6 +10,7 @@ abstract value of the result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from torch import Tensor, fx, nn
 
 from gossamer.layers import LayerKind
 from gossamer.shrinking.analyse.domain import AbstractValue, Labels, compress, constant_value, no_units, unknown_value
-from gossamer.shrinking.trace import TracedModel, caller_path, size_hint
+from gossamer.shrinking.trace import SizeUse, TracedModel, caller_path, size_hint, size_uses
 
 __all__ = [
     "Analysis",
@@ -161,6 +162,11 @@ class Analysis:
         self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
 
     # Lookup.
+
+    @functools.cached_property
+    def attribute_uses(self) -> list[SizeUse]:
+        """The sizes that the forward computes from integer attributes of its modules."""
+        return size_uses(self.model, self.traced.call)
 
     def value(self, node: fx.Node) -> AbstractValue:
         """The abstract value of a tensor; a parameter that is used as a plain value has one label per element."""

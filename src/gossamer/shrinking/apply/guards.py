@@ -6,9 +6,9 @@ and flags. `guard` lets the graph check that at each call, and raise a `GuardErr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
@@ -25,22 +25,36 @@ class GuardError(GossamerError):
     """A shrunk graph was called with inputs of other sizes, or other values, than it was exported for."""
 
 
-class InputGuards(nn.Module):
-    """Checks the inputs of a graph, flattened; `least` is the smallest size of each dimension of each tensor."""
+@dataclass(frozen=True)
+class _Literal:
+    """An input that is no tensor: a number, a flag or None, which the exporter has built into the graph."""
 
-    def __init__(self, exported: nn.Module | None, least: tuple[tuple[int, ...] | None, ...], accepts: str) -> None:
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self.value) and bool(other == self.value)
+
+
+class InputGuards(nn.Module):
+    """Checks the inputs of a graph, flattened: tensors of at least these sizes, literals, and the exporter's guards."""
+
+    def __init__(
+        self, exported: nn.Module | None, expected: tuple[tuple[int, ...] | _Literal, ...], accepts: str
+    ) -> None:
         super().__init__()
         self._exported = exported
-        self._least = least
+        self._expected = expected
         self._accepts = accepts
 
     def forward(self, *inputs: Any) -> None:
         """Raise a `GuardError` unless the graph was exported for such inputs."""
-        for value, least in zip(inputs, self._least, strict=True):
-            if least is not None and not isinstance(value, Tensor):
-                raise self._error(f"received a {type(value).__name__} where it takes a tensor")
-            if least is not None and any(size < low for size, low in zip(value.shape, least, strict=False)):
-                raise self._error(f"received a tensor of shape {tuple(value.shape)}")
+        for value, expected in zip(inputs, self._expected, strict=True):
+            if isinstance(expected, _Literal) and expected != value:
+                raise self._error(f"received {_short(value)} instead of {expected.value!r}")
+            if isinstance(expected, tuple) and not isinstance(value, Tensor):
+                raise self._error(f"received {_short(value)} instead of a tensor")
+            if isinstance(expected, tuple) and any(n < low for n, low in zip(value.shape, expected, strict=False)):
+                raise self._error(f"received {_short(value)}")
         if self._exported is None:
             return
         try:
@@ -55,6 +69,10 @@ class InputGuards(nn.Module):
         )
 
 
+def _short(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.80}"
+
+
 def guard(module: fx.GraphModule, placeholders: list[fx.Node], *, size_one: bool) -> None:
     """Let a graph check its inputs, which were exported as these placeholders.
 
@@ -63,18 +81,22 @@ def guard(module: fx.GraphModule, placeholders: list[fx.Node], *, size_one: bool
         placeholders: the nodes of its inputs in the exported program.
         size_one: whether symbolic sizes, which the exporter takes to be at least two, may be one.
     """
-    shapes = [node.meta["val"].shape if isinstance(node.meta.get("val"), Tensor) else None for node in placeholders]
     low = 1 if size_one else 2
-    least = tuple(
-        None if shape is None else tuple(0 if isinstance(size, int) else low for size in shape) for shape in shapes
+    values = [node.meta.get("val") for node in placeholders]
+    expected = tuple(
+        tuple(0 if isinstance(size, int) else low for size in value.shape)
+        if isinstance(value, Tensor)
+        else _Literal(value)
+        for value in values
     )
     exported = getattr(module, _GUARDS, None)
     if exported is None:
         inputs = module.graph.find_nodes(op="placeholder")
         with module.graph.inserting_after(inputs[-1]):
             module.graph.call_module(_GUARDS, tuple(inputs))
-    module.add_module(_GUARDS, InputGuards(exported, least, accepted_inputs(placeholders)))
-    module.get_submodule(_GUARDS)._is_impure = True  # type: ignore[assignment]  # nothing reads what it returns
+    guards = InputGuards(exported, expected, accepted_inputs(placeholders))
+    guards._is_impure = True  # type: ignore[assignment]  # nothing reads what it returns
+    module.add_module(_GUARDS, guards)
 
 
 def accepts(traced: TracedModel, call: Call) -> bool:
@@ -96,6 +118,6 @@ def accepted_inputs(placeholders: list[fx.Node]) -> str:
         if isinstance(value, Tensor):
             sizes = ", ".join(str(size) if isinstance(size, int) else "any" for size in value.shape)
             words.append(f"`{node.name}` of shape ({sizes}{',' if value.dim() == 1 else ''})")
-        elif not isinstance(value, torch.SymInt | torch.SymFloat):
+        else:
             words.append(f"`{node.name}` = {value!r}")
     return ", ".join(words)

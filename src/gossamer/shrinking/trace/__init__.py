@@ -1,9 +1,10 @@
 """Trace: the model as one ATen graph in which no value is ever overwritten.
 
 `export` runs `torch.export` on the example and names the parameter or buffer behind each placeholder;
-`functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that `analyse` interprets.
+`functionalize` rewrites in-place operations; `attributes` finds the sizes that come from attributes of modules. The result, a `TracedModel`, is the program that `analyse` interprets.
 """
 
+from gossamer.shrinking.trace.attributes import Attribute, AttributeSize, SizeUse, size_uses
 from gossamer.shrinking.trace.export import (
     TracedModel,
     arguments,
@@ -14,4 +15,16 @@ from gossamer.shrinking.trace.export import (
     trace,
 )
 
-__all__ = ["TracedModel", "arguments", "caller_path", "shape_of", "size_hint", "state_tensors", "trace"]
+__all__ = [
+    "Attribute",
+    "AttributeSize",
+    "SizeUse",
+    "TracedModel",
+    "arguments",
+    "caller_path",
+    "shape_of",
+    "size_hint",
+    "size_uses",
+    "state_tensors",
+    "trace",
+]

@@ -34,6 +34,7 @@ class TracedModel:
     the first of its names in the model; `tensors` maps these names to the tensors themselves.
     """
 
+    call: Call
     program: ExportedProgram
     graph: fx.Graph
     states: Mapping[fx.Node, str]
@@ -75,7 +76,7 @@ def trace(model: nn.Module, call: Call, *, symbolic: Sequence[Set[int]] | None =
         for node in program.graph.nodes
         if node.op == "placeholder" and names.get(node.name) in tensors
     }
-    return TracedModel(program, program.graph, states, {name: tensors[name] for name in canonical.values()})
+    return TracedModel(call, program, program.graph, states, {name: tensors[name] for name in canonical.values()})
 
 
 def state_tensors(model: nn.Module) -> dict[str, Tensor]:
