@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator
 
 import torch
@@ -18,7 +19,7 @@ from gossamer.shrinking.analyse import AbstractValue, Analysis
 from gossamer.shrinking.analyse.domain import varying_dims
 from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Size
-from gossamer.shrinking.trace import Attribute, AttributeSize, arguments, caller_path
+from gossamer.shrinking.trace import Attribute, AttributeSize, arguments, caller_path, shape_of
 
 __all__ = ["attributes", "counted_classes"]
 
@@ -49,17 +50,24 @@ def _value(analysis: Analysis, attribute: Attribute) -> int:
 
 def _equations(analysis: Analysis, decision: Decision) -> list[tuple[AttributeSize, int]]:
     """Expressions in attributes with the sizes that they must have; a use that is not in the graph has no equation."""
-    shapes: dict[tuple[str, tuple[int, ...]], set[tuple[int, ...]]] = {}
+    shapes: dict[tuple[str, tuple[int, ...], tuple[int, ...]], set[tuple[int, ...]]] = {}
     for node in analysis.literal_sizes:
         value = analysis.values.get(node)
         if isinstance(value, AbstractValue):
-            key = caller_path(node), tuple(value.shape)
+            key = caller_path(node), _source_shape(node), tuple(value.shape)
             shapes.setdefault(key, set()).add(decision.shape_after(value.labels))
     return [
         (use.size, after[use.dim])
         for use in analysis.attribute_uses
-        for after in sorted(shapes.get((use.module, use.shape), ()))
+        for after in sorted(shapes.get((use.module, use.source, use.shape), ()))
     ]
+
+
+def _source_shape(node: fx.Node) -> tuple[int, ...]:
+    """The shape of the tensor that a view or a split is taken of."""
+    node = node.all_input_nodes[0] if node.target is operator.getitem else node
+    tensors = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
+    return shape_of(tensors[0]) if tensors else ()
 
 
 def _connected(equations: list[tuple[AttributeSize, int]]) -> list[frozenset[Attribute]]:

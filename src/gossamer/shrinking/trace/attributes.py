@@ -49,35 +49,37 @@ class AttributeSize(int):
         return int(self) == other
 
 
-def _operator(function: Callable[[int, int], int], swapped: bool) -> Callable[[AttributeSize, Any], Any]:
+def _operator(function: Callable[[int, int], int]) -> Callable[[AttributeSize, Any], Any]:
+    """Arithmetic on two attributes. A plain integer may be the size of a tensor, which is another one after shrinking."""
+
     def apply(own: AttributeSize, other: Any) -> Any:
-        left, right = (other, own) if swapped else (own, other)
-        if not isinstance(other, int):
-            return function(int(own), other) if not swapped else function(other, int(own))
-        sides = [(s.attributes, s.expression) if isinstance(s, AttributeSize) else None for s in (left, right)]
-        plain = int(left), int(right)
+        if not isinstance(other, AttributeSize):
+            return getattr(int, function_name)(own, other)
+        left, right = own.expression, other.expression
+        return AttributeSize.of(
+            function(int(own), int(other)),
+            own.attributes | other.attributes,
+            lambda values: function(left(values), right(values)),
+        )
 
-        def evaluate(values: Mapping[Attribute, int]) -> int:
-            first, second = (n if side is None else side[1](values) for n, side in zip(plain, sides, strict=True))
-            return function(first, second)
-
-        attributes = frozenset().union(*(side[0] for side in sides if side is not None))
-        return AttributeSize.of(function(*plain), attributes, evaluate)
-
+    function_name = f"__{function.__name__}__"
     return apply
 
 
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
     _function = getattr(operator, _name)
-    setattr(AttributeSize, f"__{_name}__", _operator(_function, swapped=False))
-    setattr(AttributeSize, f"__r{_name}__", _operator(_function, swapped=True))
+    setattr(AttributeSize, f"__{_name}__", _operator(_function))
 
 
 @dataclass(frozen=True)
 class SizeUse:
-    """In the forward of `module`, dimension `dim` of a tensor of this shape has a size computed from attributes."""
+    """In the forward of `module`, dimension `dim` of a tensor of this shape has a size computed from attributes.
+
+    The tensor is made from one of the shape `source`; `()` if it is created.
+    """
 
     module: str
+    source: tuple[int, ...]
     shape: tuple[int, ...]
     dim: int
     size: AttributeSize
@@ -133,9 +135,10 @@ class _Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         plain_args, plain_kwargs = pytree.tree_map(_plain, (args, kwargs))
         result = func(*plain_args, **plain_kwargs)
+        source = tuple(args[0].shape) if args and isinstance(args[0], Tensor) else ()
         for shape, dim, size in sizes(result, args, kwargs) if sizes is not None else ():
             if isinstance(size, AttributeSize):
-                self.uses.append(SizeUse(self._executing[-1], tuple(shape), dim, size))
+                self.uses.append(SizeUse(self._executing[-1], source, tuple(shape), dim, size))
         return result
 
 
