@@ -65,8 +65,7 @@ def accepts(graph, x):
     """Whether the graph was exported for inputs of this shape; if not, it says so."""
     try:
         graph(x)
-    except gossamer.GuardError as error:
-        assert "this graph takes `x` of shape" in str(error)
+    except gossamer.GuardError:
         return False
     return True
 

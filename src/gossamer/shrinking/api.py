@@ -9,6 +9,7 @@ training forward is therefore unchanged, and evaluation may differ until the run
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -28,6 +29,7 @@ from gossamer.shrinking.apply import (
     changed_dims,
     check_owner,
     evaluation_reference,
+    matching_copy,
     smaller_copy,
     smaller_graph,
     training_reference,
@@ -88,18 +90,35 @@ def plan(model: nn.Module, example: Example, *, form: Form = "auto") -> Plan:
     return replace(found.plan, module=found.result)
 
 
-def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None = None) -> Plan:
-    """Remove the units that do nothing from the model, in place; training continues unchanged.
+def shrink_(
+    model: nn.Module, example: Example, *, optimizer: Optimizer | None = None, also: Sequence[nn.Module] = ()
+) -> Plan:
+    """Remove the units that do nothing from the model, in place; training continues.
 
     Parameter objects stay the same and hold smaller tensors. Gradients, the optimizer's state (momentum, moments,
     anything of a parameter's shape) and state that is registered with `register_state` are sliced alike; a bias that
-    has to be created joins the parameter group of its weight. Learning-rate schedulers and checkpoints keep working. If
-    anything fails, model and optimizer are as they were.
+    has to be created follows its weight in the parameter group. Learning-rate schedulers and checkpoints keep working.
+    If anything fails, model, copies and optimizer are as they were.
+
+    The forward is that of the full network. A forward that is random in training mode is compared with equal random
+    numbers, so units that noise of their own is added to stay. The following steps are those of the full network, if
+    there the removed weights that are zero are held at zero (`ProximalStep.hold`), the removed units were zero, and
+    the optimizer works element by element. They are not, although the next forward is the same:
+
+    - where a constant other than zero was folded: the full network would train the weights that read it, the smaller
+      one trains the bias;
+    - where an unread unit was not held: the full network might read it again later;
+    - where something is taken over all entries, as in clipping by the global norm of gradients that are not zero;
+    - where random numbers are drawn in the shape of the units, as in dropout: the smaller network draws others.
 
     Args:
         model: the model in training; exactness holds for the mode in which it is, training or evaluation.
         example: what the model is called with: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        optimizer: the optimizer that trains it.
+        optimizer: the optimizer that trains it. LBFGS, Adafactor and Muon are refused: their steps depend on whole
+            tensors.
+        also: copies of the model to cut at the same indices, such as an exponential moving average
+            (`torch.optim.swa_utils.AveragedModel`, or anything that holds the copy as `module`). Constants are folded
+            with the amounts of `model`. The outputs of a copy are kept as far as its removed units do nothing either.
 
     Returns:
         What was done; it prints as a table.
@@ -107,6 +126,7 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
     call = call_with(model, example)
     if optimizer is not None:
         check_owner(model, optimizer)
+    copies = [matching_copy(model, copy) for copy in also]
     evaluation = evaluation_reference(model, call)
     in_training = any(module.training for module in model.modules())
     reference = training_reference(model, evaluation) if in_training else evaluation
@@ -126,7 +146,7 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
         build,
         coarser=lambda: _analyse(model, traced, reference, training=in_training, whole_heads=True),
     ).plan
-    apply_in_place(model, found, optimizer)
+    apply_in_place(model, found, optimizer, copies)
     if in_training and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
     return found
@@ -194,8 +214,8 @@ def _as_graph(model: nn.Module, reference: Reference, traced: TracedModel) -> Ve
 
     found = largest_verified_plan(analysis, build)
     note = (
-        f"a graph computes in evaluation mode only, and takes {accepted_inputs(traced.inputs)}; it refuses other sizes, "
-        "sizes at which the forward takes another branch, and other arguments than those of the example"
+        f"a graph computes in evaluation mode only, and takes {accepted_inputs(traced.inputs)}; it refuses other "
+        "sizes, sizes at which the forward takes another branch, and other arguments than those of the example"
     )
     return replace(found, plan=replace(found.plan, form="graph").with_note(note))
 

@@ -16,7 +16,7 @@ differ. In place it is tried and undone first, and then applied together with th
 from gossamer.shrinking.apply.dead_biases import zero_dead_biases
 from gossamer.shrinking.apply.graph import smaller_graph
 from gossamer.shrinking.apply.guards import GuardError, accepted_inputs, accepts
-from gossamer.shrinking.apply.in_place import InPlace, apply_in_place
+from gossamer.shrinking.apply.in_place import InPlace, apply_in_place, matching_copy
 from gossamer.shrinking.apply.module import smaller_copy, take
 from gossamer.shrinking.apply.optimizer import ParameterState, check_owner, register_state
 from gossamer.shrinking.apply.probes import at_least_two, changed_dims
@@ -34,6 +34,7 @@ __all__ = [
     "changed_dims",
     "check_owner",
     "evaluation_reference",
+    "matching_copy",
     "register_state",
     "smaller_copy",
     "smaller_graph",

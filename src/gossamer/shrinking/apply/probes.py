@@ -25,10 +25,11 @@ _MOST_GROUPS = 8  # of dimensions that are tried at another size, each with a fe
 
 
 class Probe(NamedTuple):
-    """A call that the model accepts, with its outputs."""
+    """A call that the model accepts, with its outputs; in training mode after seeding all generators with `seed`."""
 
     call: Call
     outputs: list[Tensor]
+    seed: int = 0
 
 
 class IndexRanges(TorchFunctionMode):

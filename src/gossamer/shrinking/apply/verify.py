@@ -33,6 +33,9 @@ from gossamer.shrinking.apply.probes import (
 
 __all__ = ["Reference", "evaluation_reference", "training_reference"]
 
+_SEEDS = 16
+"""How often a training forward that is random is compared."""
+
 _WITH_DROPOUT = {
     functional.dropout,
     functional.dropout1d,
@@ -83,7 +86,7 @@ class Reference:
 
     def _agrees(self, model: nn.Module, probe: Probe) -> bool:
         try:
-            found = _run(model, probe.call, self.training)
+            found = _run_seeded(model, probe.call, probe.seed) if self.training else probe.call.run(model)
         except Exception as error:  # a forward that does not run with the smaller sizes, or a guard
             return isinstance(error.__cause__, GuardError) and any(changed_dims(self.example, probe.call))
         return disagreement(found, probe.outputs) is None
@@ -119,16 +122,22 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
 def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
     """The outputs in the mode in which the model is, on those inputs that it accepts in that mode.
 
+    If they are random, they are taken several times, with different random numbers: a branch may be rare.
+
     Raises:
         GossamerError: when it accepts none of them.
     """
-    probes, failure = [], None
+    probes: list[Probe] = []
+    failure: GossamerError | None = None
     with _training(model):
-        for probe in evaluation.probes:
+        for call, _, _ in evaluation.probes:
             try:
-                probes.append(Probe(probe.call, _run(model, probe.call, training=True)))
+                probes.append(Probe(call, _run_seeded(model, call, 0)))
             except GossamerError as error:  # such as batch statistics of a single element
                 failure = failure or error
+        if probes and _random_states() != _seed_all(0):
+            call = probes[0].call
+            probes += [Probe(call, _run_seeded(model, call, seed), seed) for seed in range(1, _SEEDS)]
     if not probes:
         raise GossamerError(
             f"`model` is in training mode, and fails in that mode: {failure} More than one sample, or model.eval() "
@@ -147,14 +156,23 @@ def _check_finite(model: nn.Module, probes: list[Probe]) -> None:
         )
 
 
-def _run(model: nn.Module, call: Call, training: bool) -> list[Tensor]:
-    """The outputs of one call; what is random in training mode is random in the same way every time."""
-    if not training:
-        return call.run(model)
-    torch.manual_seed(0)
-    random.seed(0)
-    np.random.seed(0)
+def _run_seeded(model: nn.Module, call: Call, seed: int) -> list[Tensor]:
+    """The outputs of one call; what is random in it is random in the same way every time."""
+    _seed_all(seed)
     return call.run(model)
+
+
+def _seed_all(seed: int) -> list[object]:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    return _random_states()
+
+
+def _random_states() -> list[object]:
+    numbers = np.random.get_state()
+    tensors = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [])]
+    return [[t.tolist() for t in tensors], random.getstate(), [np.asarray(part).tolist() for part in numbers]]
 
 
 @contextmanager

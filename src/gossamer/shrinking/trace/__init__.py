@@ -1,7 +1,8 @@
 """Trace: the model as one ATen graph in which no value is ever overwritten.
 
 `export` runs `torch.export` on the example and names the parameter or buffer behind each placeholder;
-`functionalize` rewrites in-place operations; `attributes` finds the sizes that come from attributes of modules. The result, a `TracedModel`, is the program that `analyse` interprets.
+`functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that `analyse` interprets.
+`attributes` finds the sizes that the forward takes from attributes of its modules.
 """
 
 from gossamer.shrinking.trace.attributes import Attribute, AttributeSize, SizeUse, size_uses

@@ -50,7 +50,7 @@ class AttributeSize(int):
 
 
 def _operator(function: Callable[[int, int], int]) -> Callable[[AttributeSize, Any], Any]:
-    """Arithmetic on two attributes. A plain integer may be the size of a tensor, which is another one after shrinking."""
+    """Arithmetic on two attributes; with another integer it gives a plain one, since that may be a size of a tensor."""
 
     def apply(own: AttributeSize, other: Any) -> Any:
         if not isinstance(other, AttributeSize):
