@@ -8,6 +8,7 @@ training forward is therefore unchanged, and evaluation may differ until the run
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -207,7 +208,8 @@ def _as_graph(model: nn.Module, reference: Reference, traced: TracedModel) -> Ve
 
     def build(candidate: Plan, decision: Decision) -> nn.Module | None:
         for size_one in (True, False):
-            graph = reference.verified(lambda s=size_one: smaller_graph(analysis, candidate, decision, size_one=s))
+            make = functools.partial(smaller_graph, analysis, candidate, decision, size_one=size_one)
+            graph = reference.verified(make)
             if graph is not None:
                 return graph
         return None

@@ -19,7 +19,17 @@ import torch
 from torch import Tensor, fx, nn
 
 from gossamer.layers import LayerKind
-from gossamer.shrinking.analyse.domain import AbstractValue, Labels, compress, constant_value, no_units, unknown_value
+from gossamer.shrinking.analyse.domain import (
+    AbstractValue,
+    Labels,
+    compress,
+    constant_value,
+    expand_along,
+    no_units,
+    unexpand,
+    unknown_value,
+    varying_dims,
+)
 from gossamer.shrinking.trace import SizeUse, TracedModel, caller_path, size_hint, size_uses
 
 __all__ = [
@@ -35,6 +45,20 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-5
+
+_MOST_ELEMENTS = 2**20
+"""A parameter that is used as a plain value has one label per element, up to so many."""
+
+LAYERS: set[Any] = {
+    torch.ops.aten.linear.default,
+    torch.ops.aten.conv1d.default,
+    torch.ops.aten.conv1d.padding,
+    torch.ops.aten.conv2d.default,
+    torch.ops.aten.conv2d.padding,
+    torch.ops.aten.conv3d.default,
+    torch.ops.aten.conv3d.padding,
+}
+"""Layers with the outputs of their weight along its first dimension."""
 _Fact = TypeVar("_Fact")
 
 
@@ -177,7 +201,7 @@ class Analysis:
     def result(self, node: fx.Node) -> Any:
         """The result of a node: an abstract value, a tuple of them, or a number. Deferred nodes are evaluated now."""
         if node not in self.values and node in self.traced.states:
-            self.values[node] = self._elements(self.traced.states[node])
+            self.values[node] = self._elements(node)
         if node not in self.values and node in self.deferred:
             self.values[node] = self.deferred[node](self, node)
         return self.values.get(node)
@@ -210,6 +234,12 @@ class Analysis:
     def caller(self, node: fx.Node) -> nn.Module:
         """The module whose forward executes this operation."""
         return self.modules.get(caller_path(node), self.model)
+
+    def owners(self, name: str) -> list[str]:
+        """The paths of the modules that hold a parameter or buffer: a tied weight has several."""
+        tensor = self.traced.tensors[name]
+        held = [(path, store) for path, m in self.modules.items() for store in (m._parameters, m._buffers)]
+        return [path for path, store in held if any(own is tensor for own in store.values())]
 
     def in_training(self, node: fx.Node) -> bool:
         """Whether this operation runs in training mode, and the analysis has to hold for that."""
@@ -289,22 +319,47 @@ class Analysis:
             for labels in self.axis_labels[name].values():
                 self.labels.pin(labels, reason)
         for name, labels in self.element_labels.items():
-            if labels.dim() > 1:
+            if len(varying_dims(labels)) > 1:
                 self.rectangles.append(Rectangle(labels, f"{name} must stay rectangular"))
 
     def parameter_labels(self) -> list[Tensor]:
         """The labels of all parameters and buffers, one tensor per dimension or per plain value."""
         along = [labels for dims in self.axis_labels.values() for labels in dims.values()]
-        return [*along, *self.element_labels.values()]
+        return [*along, *(unexpand(labels)[0] for labels in self.element_labels.values())]
 
-    def _elements(self, name: str) -> AbstractValue:
+    def _elements(self, node: fx.Node) -> AbstractValue:
+        name = self.traced.states[node]
         tensor = self.tensor(name)
         if tensor.dim() == 0:
             labels = no_units(())
         else:
-            labels = self.element_labels.setdefault(name, self.labels.fresh(*tensor.shape))
+            if name not in self.element_labels:
+                self.element_labels[name] = self._element_labels(node, tensor.shape)
+            labels = self.element_labels[name]
         is_updated = self.training and not isinstance(self.traced.tensors[name], nn.Parameter)
         return unknown_value(labels, tensor.dtype) if is_updated else constant_value(compress(tensor), labels)
+
+    def _element_labels(self, node: fx.Node, shape: torch.Size) -> Tensor:
+        """One label per element; one per output of a weight that is computed from, one per column of a large table."""
+        if len(shape) > 1 and _becomes_weight(node):
+            return expand_along(self.labels.fresh(shape[0]), shape, 0)
+        if shape.numel() > _MOST_ELEMENTS:
+            return expand_along(self.labels.fresh(shape[-1]), shape, len(shape) - 1)
+        return self.labels.fresh(*shape)
+
+
+def _becomes_weight(node: fx.Node) -> bool:
+    """Whether a layer has a weight that is computed from this parameter (weight norm, a standardised weight)."""
+    found, waiting = {node}, [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.target in LAYERS:
+                if user.args[1] in found:
+                    return True
+            elif user not in found:
+                found.add(user)
+                waiting.append(user)
+    return False
 
 
 def _pairs(own: list[_Fact], other: list[_Fact]) -> Iterator[tuple[_Fact, _Fact | None]]:

@@ -171,7 +171,7 @@ def _seed_all(seed: int) -> list[object]:
 
 def _random_states() -> list[object]:
     numbers = np.random.get_state()
-    tensors = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [])]
+    tensors = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
     return [[t.tolist() for t in tensors], random.getstate(), [np.asarray(part).tolist() for part in numbers]]
 
 

@@ -155,7 +155,7 @@ def _attributes_replaced(model: nn.Module) -> Iterator[None]:
             if type(value) is int and not name.startswith("_"):
                 replaced.append((module, name, value))
                 key = (path, name)
-                vars(module)[name] = AttributeSize.of(value, frozenset({key}), lambda values, k=key: values[k])
+                vars(module)[name] = AttributeSize.of(value, frozenset({key}), operator.itemgetter(key))
     try:
         yield
     finally:

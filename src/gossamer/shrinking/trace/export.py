@@ -26,6 +26,9 @@ from gossamer.shrinking.trace.functionalize import functionalize
 __all__ = ["TracedModel", "arguments", "caller_path", "shape_of", "size_hint", "state_tensors", "trace"]
 
 
+_ANY_SIZE = 7
+
+
 @dataclass(frozen=True)
 class TracedModel:
     """An exported graph.
@@ -107,8 +110,14 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
 
 
 def size_hint(size: int | torch.SymInt) -> int:
-    """A size at the example; for a symbolic size, its hint."""
-    return size if isinstance(size, int) else int(size.node.hint)
+    """A size at the example; for a symbolic size, its hint; for one that depends on values (`x[mask]`), any number."""
+    if isinstance(size, int):
+        return size
+    if size.node.hint is not None:
+        return int(size.node.hint)
+    expression = size.node.expr
+    known = size.node.shape_env.backed_var_to_val
+    return int(expression.subs({symbol: known.get(symbol, _ANY_SIZE) for symbol in expression.free_symbols}))
 
 
 def caller_path(node: fx.Node) -> str:
@@ -122,6 +131,11 @@ def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
     try:
         return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
+        if "DynamicCache" in str(error):
+            raise GossamerError(
+                f"`model` ({type(model).__name__}) returns a cache of keys and values, which torch.export cannot trace. "
+                "Add use_cache=False to `example`, as a keyword argument, or set model.config.use_cache = False."
+            ) from error
         raise GossamerError(
             f"`model` ({type(model).__name__}) cannot be traced by torch.export on `example`: {_first_line(error)}. "
             "The control flow of its forward must not depend on values. Rewrite that part of the forward, or shrink "

@@ -9,7 +9,6 @@ from torch import fx
 from gossamer.layers.kinds import EMBEDDING
 from gossamer.shrinking.analyse.domain import AbstractValue, expand_along
 from gossamer.shrinking.analyse.facts import Analysis
-from gossamer.shrinking.analyse.rules.layers import owner
 from gossamer.shrinking.analyse.rules.views import parameter_view
 from gossamer.shrinking.trace import arguments, shape_of
 
@@ -27,7 +26,8 @@ def embedding(analysis: Analysis, node: fx.Node) -> Any:
     analysis.labels.pin(rows, f"the rows of {view.name} are indexed by the input")
     analysis.bind(view, 0, rows)
     analysis.bind(view, 1, columns)
-    analysis.count_units(owner(view.name), EMBEDDING, outputs=columns)
+    for path in analysis.owners(view.name):
+        analysis.count_units(path, EMBEDDING, outputs=columns)
     shape = shape_of(node)
     vectors = (columns, table[0], (table == table[:1]).all(0))
     return AbstractValue(*(expand_along(vector, shape, len(shape) - 1) for vector in vectors))

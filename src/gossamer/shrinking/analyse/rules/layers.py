@@ -113,7 +113,8 @@ def _dense(
     inputs, outputs = call.inputs.flatten(), call.outputs.flatten()
     analysis.bind(view, inner, inputs)
     analysis.bind(view, outer, outputs)
-    analysis.count_units(owner(view.name), LINEAR, inputs=inputs, outputs=outputs)
+    for path in analysis.owners(view.name):
+        analysis.count_units(path, LINEAR, inputs=inputs, outputs=outputs)
     return result
 
 
@@ -169,9 +170,10 @@ def _bind_channels(analysis: Analysis, name: str, inputs: Tensor, outputs: Tenso
         own[1] = analysis.labels.fresh(*second.shape) if grouped else analysis.labels.fresh(second.numel())
     analysis.labels.unify(own[0], first.flatten())
     analysis.labels.unify(own[1], second if grouped else second.flatten())
-    analysis.count_units(owner(name), CONVOLUTION, inputs=inputs.flatten(), outputs=outputs.flatten())
+    for path in analysis.owners(name):
+        analysis.count_units(path, CONVOLUTION, inputs=inputs.flatten(), outputs=outputs.flatten())
+        analysis.count_units(path, CONVOLUTION, parts=inputs if grouped else None)
     if grouped:
-        analysis.count_units(owner(name), CONVOLUTION, parts=inputs)
         analysis.equal_counts.append(EqualCounts((inputs, outputs), f"the groups of {name} must keep equal sizes"))
         if inputs.size(1) == 1 and outputs.size(1) == 1:
             analysis.labels.unify(inputs, outputs)

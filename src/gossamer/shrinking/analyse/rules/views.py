@@ -7,7 +7,7 @@ element by element.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -181,15 +181,32 @@ def gather(analysis: Analysis, node: fx.Node) -> Any:
     assert isinstance(source_node, fx.Node)
     assert isinstance(indices, tuple | list)
     constant = [None if i is None else _constant_index(analysis, i) for i in indices]
-    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
-        return analysis.opaque(node, "it is indexed by a computed tensor")
     source = analysis.value(source_node)
+    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
+        return _gather_positions(analysis, node, source, indices)
     for dim, index in enumerate(constant):
         if index is not None:
             analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
     target: Any = node.target
     fields = (source.labels, source.constant, source.known)
     return AbstractValue(*(compress(target(f, constant)) for f in fields))
+
+
+def _gather_positions(analysis: Analysis, node: fx.Node, source: AbstractValue, indices: Sequence[Any]) -> Any:
+    """`x[mask]` with a computed index: exact as long as it selects among positions, not among units."""
+    count = 0
+    for index in indices:  # a mask stands for as many dimensions as it has
+        value = None if index is None else analysis.value(index)
+        count += value.labels.dim() if value is not None and value.constant.dtype == torch.bool else 1
+    if None in indices or any(d < count for d in varying_dims(source.labels)):
+        return analysis.opaque(node, "it is indexed by a computed tensor")
+    for index in indices:
+        analysis.labels.pin(analysis.value(index).labels, "it is an index")
+    shape = shape_of(node)
+    first = (0,) * count
+    if any(d < count for t in (source.constant, source.known) for d in varying_dims(t)):
+        return unknown_value(source.labels[first].expand(shape), source.constant.dtype)
+    return AbstractValue(*(f[first].expand(shape) for f in (source.labels, source.constant, source.known)))
 
 
 def _constant_index(analysis: Analysis, node: Any) -> Tensor | None:
