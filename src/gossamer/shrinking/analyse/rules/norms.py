@@ -16,6 +16,8 @@ from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     constants_along,
     expand_along,
+    no_units,
+    unexpand,
     unknown_value,
     varying_dims,
 )
@@ -83,14 +85,16 @@ def layer_norm(analysis: Analysis, node: fx.Node) -> Any:
     for part in ("weight", "bias"):
         if named.get(part) is not None and analysis.state_name(named[part]) is None:
             return analysis.opaque(node, f"{node.target} has a computed scale or shift")
-    if any(d in inner for d in varying_dims(source.labels)):
-        analysis.labels.pin(source.labels, f"{node.target} takes its statistics over all units")
+    labels = source.labels
+    if any(d in inner for d in varying_dims(labels)):
+        analysis.labels.pin(unexpand(labels)[0], f"{node.target} takes its statistics over all units")
+        labels = no_units(labels.shape)
     scale = analysis.state_tensor(named["weight"])
     if scale is None:
-        return unknown_value(source.labels, source.constant.dtype)
+        return unknown_value(labels, source.constant.dtype)
     shift = analysis.state_tensor(named.get("bias"))
     shift = torch.zeros_like(scale) if shift is None else shift
-    return AbstractValue(source.labels, shift.expand(source.shape), (scale == 0).expand(source.shape))
+    return AbstractValue(labels, shift.expand(source.shape), (scale == 0).expand(source.shape))
 
 
 def _bind_channels(
