@@ -189,9 +189,7 @@ def _transformers(
 
         model = getattr(transformers, name)
         settings = getattr(transformers, config) if config else model.config_class
-        network = model(settings(**options))
-        network.config.use_cache = False
-        return network
+        return model(settings(**options, use_cache=False))
 
     return Case("transformers", name, make, inputs, sizes)
 

@@ -52,6 +52,12 @@ class Labels:
         self._unified: list[Tensor] = []
         self._pins: list[tuple[Tensor, str]] = []
 
+    def copy(self) -> Labels:
+        """The same labels; what is unified or pinned in the copy leaves this object as it is."""
+        found = Labels()
+        found.count, found._unified, found._pins = self.count, list(self._unified), list(self._pins)
+        return found
+
     def fresh(self, *shape: int) -> Tensor:
         """A tensor of labels that are not used anywhere else."""
         first = self.count

@@ -25,6 +25,7 @@ __all__ = [
     "Analysis",
     "Dependency",
     "EqualCounts",
+    "Heads",
     "Layer",
     "LayerCall",
     "ParameterView",
@@ -54,6 +55,19 @@ class EqualCounts:
     matrices: tuple[Tensor, ...]
     reason: str
     rows_removable: bool = True
+
+
+@dataclass(frozen=True)
+class Heads:
+    """One side of an attention: the units of its heads `(h, d)`, the label of each head `(h,)`, and the module.
+
+    `are_keys` for queries and keys, whose units are unified, and not for values.
+    """
+
+    units: Tensor
+    heads: Tensor
+    module: str
+    are_keys: bool
 
 
 @dataclass(frozen=True)
@@ -139,14 +153,13 @@ class Analysis:
     """
 
     def __init__(
-        self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool, whole_heads: bool
+        self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool
     ) -> None:
         self.model = model
         self.modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
         self.traced = traced
         self.training = training
         self.rewrites_graph = rewrites_graph
-        self.whole_heads = whole_heads
         self.labels = Labels()
         self.values: dict[fx.Node, Any] = {}
         self.deferred: dict[fx.Node, Callable[[Analysis, fx.Node], Any]] = {}
@@ -156,6 +169,7 @@ class Analysis:
         self.dependencies: list[Dependency] = []
         self.equal_counts: list[EqualCounts] = []
         self.rectangles: list[Rectangle] = []
+        self.heads: list[Heads] = []
         self.size_attributes: list[SizeAttribute] = []
         self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
 

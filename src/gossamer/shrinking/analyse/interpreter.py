@@ -98,7 +98,6 @@ def analyse(
     *,
     training: bool = False,
     rewrites_graph: bool = False,
-    whole_heads: bool = False,
 ) -> Analysis:
     """Interpret the traced model abstractly.
 
@@ -107,9 +106,8 @@ def analyse(
         traced: its graph.
         training: analyse the model in the mode in which its modules are, instead of evaluation mode.
         rewrites_graph: the result will be a graph in which sizes and attention scales are rewritten.
-        whole_heads: remove attention heads only as a whole.
     """
-    analysis = Analysis(model, traced, training=training, rewrites_graph=rewrites_graph, whole_heads=whole_heads)
+    analysis = Analysis(model, traced, training=training, rewrites_graph=rewrites_graph)
     with torch.no_grad():
         for node in traced.graph.nodes:
             if node.op == "placeholder":
