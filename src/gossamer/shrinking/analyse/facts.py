@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-5
+_LARGEST_TABLE = 4096  # elements of a table of integers or flags that may belong to units
 _Fact = TypeVar("_Fact")
 
 
@@ -298,8 +299,9 @@ class Analysis:
 
     def _elements(self, name: str) -> AbstractValue:
         tensor = self.tensor(name)
-        if tensor.dim() == 0:
-            labels = no_units(())
+        is_table = not tensor.is_floating_point() and tensor.numel() > _LARGEST_TABLE
+        if tensor.dim() == 0 or is_table:  # a causal mask has no units, and millions of elements
+            labels = no_units(tensor.shape)
         else:
             labels = self.element_labels.setdefault(name, self.labels.fresh(*tensor.shape))
         is_updated = self.training and not isinstance(self.traced.tensors[name], nn.Parameter)

@@ -26,7 +26,7 @@ from gossamer.shrinking.analyse.rules.layers import units_along
 from gossamer.shrinking.analyse.rules.views import bind_vector
 from gossamer.shrinking.trace import arguments, caller_path
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
+__all__ = ["batch_norm", "decomposed_batch_norm", "group_norm", "instance_norm", "layer_norm"]
 
 
 def batch_norm(analysis: Analysis, node: fx.Node) -> Any:
@@ -43,6 +43,12 @@ def batch_norm(analysis: Analysis, node: fx.Node) -> Any:
         result = (constants - mean) / torch.sqrt(var + named["eps"]) * scale + shift
     result = torch.where(scale == 0, shift, result)
     return _per_channel(source, result, known | (scale == 0))
+
+
+def decomposed_batch_norm(analysis: Analysis, node: fx.Node) -> Any:
+    """The operation into which PyTorch's functionalisation decomposes a batch norm: its results are a tuple."""
+    _, mean, rstd = analysis.unknown_result(node)
+    return batch_norm(analysis, node), mean, rstd
 
 
 def instance_norm(analysis: Analysis, node: fx.Node) -> Any:
