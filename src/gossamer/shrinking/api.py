@@ -142,11 +142,7 @@ def shrink_(
         finally:
             change.undo()
 
-    found = largest_verified_plan(
-        _analyse(model, traced, reference, training=in_training),
-        build,
-        coarser=lambda: _analyse(model, traced, reference, training=in_training, whole_heads=True),
-    ).plan
+    found = largest_verified_plan(_analyse(model, traced, reference, training=in_training), build).plan
     apply_in_place(model, found, optimizer, copies)
     if in_training and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
@@ -186,11 +182,7 @@ def _as_module(model: nn.Module, traced: TracedModel, reference: Reference) -> V
     def build(candidate: Plan, _: Decision) -> nn.Module | None:
         return reference.verified(lambda: smaller_copy(model, candidate))
 
-    return largest_verified_plan(
-        _analyse(model, traced, reference),
-        build,
-        coarser=lambda: _analyse(model, traced, reference, whole_heads=True),
-    )
+    return largest_verified_plan(_analyse(model, traced, reference), build)
 
 
 def _analyse(model: nn.Module, traced: TracedModel, reference: Reference, **options: bool) -> Analysis:

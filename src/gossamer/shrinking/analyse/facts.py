@@ -36,6 +36,7 @@ __all__ = [
     "Analysis",
     "Dependency",
     "EqualCounts",
+    "Heads",
     "Layer",
     "LayerCall",
     "ParameterView",
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-5
-
+_LARGEST_TABLE = 4096  # elements of a table of integers or flags that may belong to units
 _MOST_ELEMENTS = 2**20
 """A parameter that is used as a plain value has one label per element, up to so many."""
 
@@ -59,6 +60,7 @@ LAYERS: set[Any] = {
     torch.ops.aten.conv3d.padding,
 }
 """Layers with the outputs of their weight along its first dimension."""
+
 _Fact = TypeVar("_Fact")
 
 
@@ -79,6 +81,19 @@ class EqualCounts:
     matrices: tuple[Tensor, ...]
     reason: str
     rows_removable: bool = True
+
+
+@dataclass(frozen=True)
+class Heads:
+    """One side of an attention: the units of its heads `(h, d)`, the label of each head `(h,)`, and the module.
+
+    `are_keys` for queries and keys, whose units are unified, and not for values.
+    """
+
+    units: Tensor
+    heads: Tensor
+    module: str
+    are_keys: bool
 
 
 @dataclass(frozen=True)
@@ -163,15 +178,12 @@ class Analysis:
     one that is used as a plain value. `literal_sizes` holds the sizes that an operation spells out as integers.
     """
 
-    def __init__(
-        self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool, whole_heads: bool
-    ) -> None:
+    def __init__(self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool) -> None:
         self.model = model
         self.modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
         self.traced = traced
         self.training = training
         self.rewrites_graph = rewrites_graph
-        self.whole_heads = whole_heads
         self.labels = Labels()
         self.values: dict[fx.Node, Any] = {}
         self._stored: dict[fx.Node, bool] = {}
@@ -182,6 +194,7 @@ class Analysis:
         self.dependencies: list[Dependency] = []
         self.equal_counts: list[EqualCounts] = []
         self.rectangles: list[Rectangle] = []
+        self.heads: list[Heads] = []
         self.size_attributes: list[SizeAttribute] = []
         self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
 
@@ -330,8 +343,9 @@ class Analysis:
     def _elements(self, node: fx.Node) -> AbstractValue:
         name = self.traced.states[node]
         tensor = self.tensor(name)
-        if tensor.dim() == 0:
-            labels = no_units(())
+        is_table = not tensor.is_floating_point() and tensor.numel() > _LARGEST_TABLE
+        if tensor.dim() == 0 or is_table:  # a causal mask has no units, and millions of elements
+            labels = no_units(tensor.shape)
         else:
             if name not in self.element_labels:
                 self.element_labels[name] = self._element_labels(node, tensor.shape)

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from gossamer.shrinking.analyse import AbstractValue, Analysis
 from gossamer.shrinking.analyse.domain import varying_dims
@@ -21,7 +21,7 @@ from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Size
 from gossamer.shrinking.trace import Attribute, AttributeSize, arguments, caller_path, shape_of
 
-__all__ = ["attributes", "counted_classes"]
+__all__ = ["attributes", "changing_classes", "counted_classes"]
 
 _MOST_ASSIGNMENTS = 10_000
 
@@ -107,11 +107,20 @@ def _holds(equations: list[tuple[AttributeSize, int]], assignment: dict[Attribut
         return False
 
 
-def counted_classes(analysis: Analysis, decision: Decision) -> list[Tensor]:
-    """For each view, split or slice with an integer that would have to change, the classes that it counts."""
+def counted_classes(analysis: Analysis, decision: Decision, within: type[nn.Module] = nn.Module) -> list[Tensor]:
+    """For each view, split or slice with an integer that would have to change, the classes that it counts.
+
+    `within` restricts that to the forward of modules of one class.
+    """
+    own = [node for node in analysis.values if isinstance(analysis.caller(node), within)]
     views = dict.fromkeys(node for node, _, _ in _literals_that_change(analysis, decision))
-    counted = [analysis.value(node).labels for node in views]
-    counted += [labels for node in analysis.values if (labels := _sliced_off(analysis, node)) is not None]
+    counted = [analysis.value(node).labels for node in own if node in views]
+    counted += [labels for node in own if (labels := _sliced_off(analysis, node)) is not None]
+    return changing_classes(decision, counted)
+
+
+def changing_classes(decision: Decision, counted: list[Tensor]) -> list[Tensor]:
+    """The distinct sets of classes of these labels, of those sets that lose any."""
     found: list[Tensor] = []
     for labels in counted:
         classes = torch.unique(decision.classes[labels])

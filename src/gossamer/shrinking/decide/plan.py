@@ -156,7 +156,7 @@ class Plan:
 
 
 def copy_module(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A deep copy; locks, which cannot be copied, are new. `memo` has what is already copied, by the id of the original.
+    """A deep copy, with new locks, since these cannot be copied. `memo` has what is copied already, by its id.
 
     Raises:
         GossamerError: when the module has an attribute that cannot be copied.

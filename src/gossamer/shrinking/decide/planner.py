@@ -1,8 +1,10 @@
 """The planner: make a plan from a decision, build it, verify it, and on failure pin what is to blame.
 
 The first plan removes every class that is not kept. If the module built from it fails or computes other outputs, the
-forward depends on units in a way that the analysis cannot see: on sizes that are hard-coded in it, nearly always.
-Pinning all of these units gives a plan that holds; bisection then finds those that can be removed after all.
+forward depends on units in a way that the analysis cannot see: on sizes that are hard-coded in it, nearly always. A
+forward that fails tells which class of modules is to blame: the units that its forwards count are pinned, at once for
+all modules of the class. If the outputs differ, nobody can be blamed: pinning all counted units gives a plan that holds,
+and bisection then finds those that can be removed after all.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from torch import Tensor, nn
 from gossamer.errors import GossamerError
 from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
 from gossamer.shrinking.analyse import NO_UNIT, SIZE_FROM_INPUT, Analysis
-from gossamer.shrinking.analyse.facts import Layer
-from gossamer.shrinking.decide import hard_coded
+from gossamer.shrinking.analyse.facts import Layer, abstract_values_in
+from gossamer.shrinking.decide import hard_coded, heads
+from gossamer.shrinking.decide.blame import Blame
 from gossamer.shrinking.decide.liveness import Decision, decide
 from gossamer.shrinking.decide.plan import Attention, Channels, Fold, Plan, Size
 
@@ -29,8 +32,8 @@ __all__ = ["NOT_VERIFIED", "Verified", "kept_indices", "largest_verified_plan", 
 Result = TypeVar("Result")
 Build = Callable[[Plan, Decision], Result | None]
 
-_ATTEMPTS = 16
-"""The largest number of bisection steps; each costs a plan, a copy of the model and a few forward passes."""
+_ATTEMPTS = 8
+"""The largest number of further attempts; each costs a plan, a copy of the model and a few forward passes."""
 
 HARD_CODED = "its size is hard-coded in forward"
 NOT_VERIFIED = "without it forward fails or the outputs change (please report this)"
@@ -45,33 +48,61 @@ class Verified(Generic[Result]):
     restricted: bool
 
 
-def largest_verified_plan(
-    analysis: Analysis, build: Build[Result], coarser: Callable[[], Analysis] | None = None
-) -> Verified[Result]:
+def largest_verified_plan(analysis: Analysis, build: Build[Result]) -> Verified[Result]:
     """The largest plan that can be built and verified.
 
     Args:
         analysis: the facts to plan from.
         build: builds a plan and verifies the result; returns None if either fails.
-        coarser: makes an analysis that removes attention heads only as a whole, to fall back on: a forward that
-            cannot do with narrower heads can often do with fewer.
     """
-    plan, decision = make_plan(analysis)
-    result = build(plan, decision)
-    if result is not None:
-        return Verified(plan, result, restricted=False)
-    if coarser is not None:
-        found = largest_verified_plan(coarser(), build)
-        return Verified(found.plan, found.result, restricted=True)
-    pinned = _pin(analysis, build, hard_coded.counted_classes(analysis, decision), HARD_CODED)
-    if pinned is None:
-        pinned = _pin(analysis, build, _classes_by_dimension(analysis, decision), NOT_VERIFIED)
-    if pinned is None:
+    found, last = _blame(analysis, build)
+    if found is None:
+        facts, decision = last
+        found = _pin(facts, build, hard_coded.counted_classes(facts, decision), HARD_CODED)
+        found = found or _pin(facts, build, _classes_by_dimension(facts, decision), NOT_VERIFIED)
+    if found is None:
         raise GossamerError(
             "the model cannot be shrunk: even an unchanged copy of it gives other outputs. Make sure that "
             "copy.deepcopy(model) computes what model does."
         )
-    return pinned
+    return found
+
+
+def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] | None, tuple[Analysis, Decision]]:
+    """Try; where the forward of a module fails, pin what the forwards of its class count, and try again.
+
+    A class with attention gets another chance first: heads of equal widths, then whole heads.
+    """
+    waiting = heads.variants(analysis)
+    facts, pins = waiting.pop(0)(), list[tuple[int, str]]()
+    for attempt in range(_ATTEMPTS):
+        plan, decision = make_plan(facts, pins)
+        with Blame() as blame:
+            result = build(plan, decision)
+        if result is not None:
+            return Verified(plan, result, restricted=attempt > 0), (facts, decision)
+        failed = None if blame.path is None else type(facts.modules.get(blame.path, facts.model))
+        attends = any(isinstance(facts.modules.get(each.module), failed) for each in facts.heads) if failed else True
+        counted = _counted(facts, decision, failed)
+        if waiting and (attends or not counted):
+            facts = waiting.pop(0)()
+        elif counted:
+            pins += [(int(c), HARD_CODED) for group in counted for c in group]
+        else:
+            break
+    return None, (facts, decision)
+
+
+def _counted(analysis: Analysis, decision: Decision, failed: type[nn.Module] | None) -> list[Tensor]:
+    """What to pin when the forward of a class fails: the classes that it counts, else those that it computes."""
+    if failed is None:
+        return []
+    counted = hard_coded.counted_classes(analysis, decision, failed)
+    if counted:
+        return counted
+    own = [value for node, value in analysis.values.items() if isinstance(analysis.caller(node), failed)]
+    computed = [value.labels for result in own for value in abstract_values_in(result)]
+    return hard_coded.changing_classes(decision, computed)
 
 
 def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason: str) -> Verified[Result] | None:

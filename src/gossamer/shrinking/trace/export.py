@@ -133,8 +133,8 @@ def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
     except Exception as error:
         if "DynamicCache" in str(error):
             raise GossamerError(
-                f"`model` ({type(model).__name__}) returns a cache of keys and values, which torch.export cannot trace. "
-                "Add use_cache=False to `example`, as a keyword argument, or set model.config.use_cache = False."
+                f"`model` ({type(model).__name__}) returns a cache of keys and values, which torch.export cannot "
+                "trace. Add use_cache=False to `example`, as a keyword argument, or set model.config.use_cache = False."
             ) from error
         raise GossamerError(
             f"`model` ({type(model).__name__}) cannot be traced by torch.export on `example`: {_first_line(error)}. "

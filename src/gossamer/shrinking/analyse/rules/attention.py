@@ -26,10 +26,10 @@ from gossamer.shrinking.analyse.domain import (
     unknown_value,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, EqualCounts
+from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Heads
 from gossamer.shrinking.analyse.rules.layers import matrix_product
 from gossamer.shrinking.analyse.rules.pointwise import unify_broadcast
-from gossamer.shrinking.trace import arguments
+from gossamer.shrinking.trace import arguments, caller_path
 
 __all__ = ["einsum", "matmul", "scaled_dot_product_attention"]
 
@@ -46,7 +46,7 @@ def matmul(analysis: Analysis, node: fx.Node) -> Any:
     if node.target is aten.addmm.default:
         return _mixes_units(analysis, node)
     sides = [analysis.value(n) for n in node.all_input_nodes]
-    result = _product(analysis, *sides) if len(sides) == 2 else None
+    result = _product(analysis, caller_path(node), *sides) if len(sides) == 2 else None
     return _mixes_units(analysis, node) if result is None else result
 
 
@@ -65,7 +65,7 @@ def einsum(analysis: Analysis, node: fx.Node) -> Any:
         return _mixes_units(analysis, node)
     left = _rearrange(analysis.value(operands[0]), first, [*batch, *rows, *summed])  # type: ignore[arg-type]
     right = _rearrange(analysis.value(operands[1]), second, [*batch, *summed, *columns])  # type: ignore[arg-type]
-    result = _product(analysis, left, right)
+    result = _product(analysis, caller_path(node), left, right)
     if result is None:
         return _mixes_units(analysis, node)
     return _rearrange(result, "".join([*batch, *rows, *columns]), list(target))
@@ -80,11 +80,12 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
     is_grouped = named["enable_gqa"] and heads != key_heads
     if is_grouped:
         key, value = (_repeat_heads(side, heads // key_heads) for side in (key, value))
-    scores = _product(analysis, query, _transpose(key))
+    path = caller_path(node)
+    scores = _product(analysis, path, query, _transpose(key))
     if scores is not None and named["attn_mask"] is not None:
         mask = analysis.value(named["attn_mask"])
         scores = unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)))
-    result = None if scores is None else _product(analysis, scores, value)
+    result = None if scores is None else _product(analysis, path, scores, value)
     if result is None or scores is None:
         return _mixes_units(analysis, node)
     if is_grouped:
@@ -124,8 +125,8 @@ def _transpose(value: AbstractValue) -> AbstractValue:
     return AbstractValue(*(f.transpose(-1, -2) for f in (value.labels, value.constant, value.known)))
 
 
-def _product(analysis: Analysis, left: AbstractValue, right: AbstractValue) -> AbstractValue | None:
-    """`left @ right`; None when the units run along dimensions for which there is no rule."""
+def _product(analysis: Analysis, path: str, left: AbstractValue, right: AbstractValue) -> AbstractValue | None:
+    """`left @ right` in the module at `path`; None when the units run along dimensions for which there is no rule."""
     rank = left.labels.dim()
     if rank != right.labels.dim() or rank < 2 or left.shape[:-2] != right.shape[:-2]:
         with_units = left.has_units or right.has_units
@@ -135,10 +136,10 @@ def _product(analysis: Analysis, left: AbstractValue, right: AbstractValue) -> A
     inner = (rank - 1 in moves[0] and left.has_units, rank - 2 in moves[1] and right.has_units)
     outer = (rank - 2 in moves[0], rank - 1 in moves[1])
     if all(inner) and not any(outer):
-        return _sum_over_units(analysis, left, right, rows)
+        return _sum_over_units(analysis, path, left, right, rows)
     if any(inner) or all(outer):
         return None
-    return _sum_over_positions(analysis, (left, right), rows, outer)
+    return _sum_over_positions(analysis, path, (left, right), rows, outer)
 
 
 def _product_shape(left: AbstractValue, right: AbstractValue) -> tuple[int, ...]:
@@ -146,14 +147,14 @@ def _product_shape(left: AbstractValue, right: AbstractValue) -> tuple[int, ...]
     return (*batch, left.shape[-2], right.shape[-1])
 
 
-def _sum_over_units(analysis: Analysis, left: AbstractValue, right: AbstractValue, rows: list[int]) -> AbstractValue:
+def _sum_over_units(
+    analysis: Analysis, path: str, left: AbstractValue, right: AbstractValue, rows: list[int]
+) -> AbstractValue:
     """`q @ k.T`: the units of both sides are unified; the result has one unit per head."""
     shape, rank = _product_shape(left, right), left.labels.dim()
     queries = as_matrix(left.labels, rows, [rank - 1])
     keys = as_matrix(right.labels, rows, [rank - 2])
     analysis.labels.unify(queries, keys)
-    if analysis.whole_heads:
-        analysis.labels.unify(queries, queries[:, :1])
     is_zero = _always_zero(left, rank - 1, rows) | _always_zero(right, rank - 2, rows)
     heads = torch.full((1, 1), NO_UNIT)
     labels = no_units(shape)
@@ -161,6 +162,7 @@ def _sum_over_units(analysis: Analysis, left: AbstractValue, right: AbstractValu
         labels = _head_labels(analysis, queries, rows, shape)
         heads = as_matrix(labels, rows, [rank - 1])[:, :1]
         analysis.equal_counts.append(EqualCounts((queries, keys, heads), _EQUAL_HEADS))
+        analysis.heads.append(Heads(queries, heads[:, 0], path, are_keys=True))
     analysis.depend(heads, queries, foldable=is_zero)
     return unknown_value(labels, left.constant.dtype)
 
@@ -183,7 +185,11 @@ def _head_labels(analysis: Analysis, units: Tensor, rows: list[int], shape: tupl
 
 
 def _sum_over_positions(
-    analysis: Analysis, sides: tuple[AbstractValue, AbstractValue], rows: list[int], outer: tuple[bool, bool]
+    analysis: Analysis,
+    path: str,
+    sides: tuple[AbstractValue, AbstractValue],
+    rows: list[int],
+    outer: tuple[bool, bool],
 ) -> AbstractValue | None:
     """`scores @ v`: the units of the result are those of the side that has some, and each reads its head."""
     shape, rank = _product_shape(*sides), sides[0].labels.dim()
@@ -193,10 +199,9 @@ def _sum_over_positions(
     heads = as_matrix(with_heads.labels, rows, [dim])[:, :1]
     if rows and (bool((units == NO_UNIT).any()) != bool((heads == NO_UNIT).any())):
         return None
-    if rows and analysis.whole_heads:
-        analysis.labels.unify(units, units[:, :1])
     if any(outer) and rows:
         analysis.equal_counts.append(EqualCounts((units, heads), _EQUAL_HEADS))
+        analysis.heads.append(Heads(units, heads[:, 0], path, are_keys=False))
         analysis.depend(units, heads)
     elif rows:
         analysis.labels.unify(units[:, :1], heads)

@@ -143,8 +143,8 @@ def _align(labels: Tensor, rank: int) -> Tensor:
 
 
 def _unify(analysis: Analysis, node: fx.Node, full: list[Tensor], shape: tuple[int, ...]) -> Tensor:
-    first, *others = unexpand(*full)
-    result = first
+    # The result takes its labels from the operand in which they change along the fewest dimensions.
+    result, *others = unexpand(*sorted(full, key=lambda labels: len(varying_dims(labels))))
     for labels in others:
         analysis.labels.unify(result, labels)
         one_sided = (result == NO_UNIT) != (labels == NO_UNIT)
