@@ -46,9 +46,7 @@ def _is_width(attribute: str) -> bool:
     return any(word in attribute for word in ("dim", "size", "width"))
 
 
-def counted_classes(
-    analysis: Analysis, decision: Decision, within: type[nn.Module] = nn.Module
-) -> list[Tensor]:
+def counted_classes(analysis: Analysis, decision: Decision, within: type[nn.Module] = nn.Module) -> list[Tensor]:
     """For each view, split or slice with an integer that would have to change, the classes that it counts.
 
     `within` restricts that to the forward of modules of one class.

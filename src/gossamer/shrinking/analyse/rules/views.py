@@ -18,13 +18,14 @@ from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
     compress,
+    unexpand,
     unknown_value,
     varying_dims,
 )
 from gossamer.shrinking.analyse.facts import Analysis, ParameterView, Rectangle
 from gossamer.shrinking.trace import arguments, shape_of
 
-__all__ = ["VIEWS", "bind_vector", "gather", "pad", "parameter_view", "vector_value", "view"]
+__all__ = ["VIEWS", "bind_vector", "gather", "index_select", "pad", "parameter_view", "vector_value", "view"]
 
 aten = torch.ops.aten
 
@@ -94,6 +95,8 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     labels = _execute(analysis, node, {n: v.labels for n, v in values.items()})
     constant = _execute(analysis, node, {n: v.constant for n, v in values.items()})
     known = _execute(analysis, node, {n: v.known for n, v in values.items()})
+    if node.target is aten.slice.Tensor and arguments(node)["step"] != 1:
+        _constrain_strided(analysis, node, next(iter(values.values())).labels)
     if node.target in _PERMUTATIONS:
         _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
     if node.target in _PARTIAL and all(n in analysis.traced.states or n in analysis.deferred for n in sources):
@@ -132,6 +135,20 @@ def _constrain_interleaved(analysis: Analysis, node: fx.Node, labels: Tensor) ->
         analysis.rectangles.append(
             Rectangle(labels, "units of several groups are interleaved, so each group must lose the same ones")
         )
+
+
+def _constrain_strided(analysis: Analysis, node: fx.Node, labels: Tensor) -> None:
+    """`x[:, start::step]` takes one unit of every `step`: these leave together, so that the others keep their place."""
+    named = arguments(node)
+    dim, step = named["dim"] % labels.dim(), named["step"]
+    start, end, length = analysis.numbers(named["start"]) or 0, analysis.numbers(named["end"]), labels.size(dim)
+    if dim not in varying_dims(labels):
+        return
+    if not 0 <= start < step or length % step or (end is not None and end < length):
+        analysis.labels.pin(unexpand(labels)[0], "a slice with a step takes a part of its units")
+        return
+    blocks = unexpand(labels, keep=dim)[0].movedim(dim, -1).unflatten(-1, (-1, step))
+    analysis.labels.unify(blocks, blocks[..., :1])
 
 
 def pad(analysis: Analysis, node: fx.Node) -> AbstractValue:
@@ -176,6 +193,32 @@ def gather(analysis: Analysis, node: fx.Node) -> Any:
     target: Any = node.target
     fields = (source.labels, source.constant, source.known)
     return AbstractValue(*(compress(target(f, constant)) for f in fields))
+
+
+def index_select(analysis: Analysis, node: fx.Node) -> Any:
+    """Along a dimension without units any index will do; along the units it must be constant, and they stay in step."""
+    named = arguments(node)
+    source = analysis.value(named["self"])
+    dim = named["dim"] % source.labels.dim()
+    index = _constant_index(analysis, named["index"])
+    if index is None:
+        if dim in varying_dims(source.labels):
+            return analysis.opaque(node, "its units are selected by a computed index")
+        return AbstractValue(
+            source.labels.narrow(dim, 0, 1).expand(shape_of(node)),
+            source.constant.narrow(dim, 0, 1).expand(shape_of(node)),
+            (unexpand(source.known)[0].all(dim, keepdim=True) & _same_along(source.constant, dim)).expand(
+                shape_of(node)
+            ),
+        )
+    analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
+    fields = (source.labels, source.constant, source.known)
+    return AbstractValue(*(compress(f.index_select(dim, index)) for f in fields))
+
+
+def _same_along(tensor: Tensor, dim: int) -> Tensor:
+    narrow = unexpand(tensor)[0]
+    return (narrow == narrow.narrow(dim, 0, 1)).all(dim, keepdim=True)
 
 
 def _constant_index(analysis: Analysis, node: Any) -> Tensor | None:
