@@ -3,8 +3,8 @@
 The first plan removes every class that is not kept. If the module built from it fails or computes other outputs, the
 forward depends on units in a way that the analysis cannot see: on sizes that are hard-coded in it, nearly always. A
 forward that fails tells which class of modules is to blame: the units that its forwards count are pinned, at once for
-all modules of the class. If the outputs differ, nobody can be blamed: pinning all counted units gives a plan that holds,
-and bisection then finds those that can be removed after all.
+all modules of the class. If the outputs differ, nobody can be blamed: pinning all counted units gives a plan that
+holds, and bisection then finds those that can be removed after all.
 """
 
 from __future__ import annotations
