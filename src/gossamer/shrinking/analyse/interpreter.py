@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.domain import constant_value
 from gossamer.shrinking.analyse.facts import Analysis
-from gossamer.shrinking.analyse.rules.attention import einsum, matmul, scaled_dot_product_attention
+from gossamer.shrinking.analyse.rules.attention import einsum, matmul, matmul_with_mask, scaled_dot_product_attention
 from gossamer.shrinking.analyse.rules.cells import CELLS, recurrent_cell
 from gossamer.shrinking.analyse.rules.creation import CREATORS, create
 from gossamer.shrinking.analyse.rules.embedding import embedding, embedding_bag
@@ -50,6 +50,7 @@ RULES: dict[Any, Rule] = {
     aten.einsum.default: einsum,
     aten.bmm.default: matmul,
     aten.addmm.default: matmul,
+    aten.baddbmm.default: matmul_with_mask,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten.embedding.default: embedding,
     aten.batch_norm.default: batch_norm,

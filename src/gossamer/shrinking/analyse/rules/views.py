@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
     compress,
+    expand_along,
     unexpand,
     unknown_value,
     varying_dims,
@@ -95,6 +96,8 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     labels = _execute(analysis, node, {n: v.labels for n, v in values.items()})
     constant = _execute(analysis, node, {n: v.constant for n, v in values.items()})
     known = _execute(analysis, node, {n: v.known for n, v in values.items()})
+    if node.target is aten.expand.default and isinstance(analysis.caller(node), nn.MultiheadAttention):
+        labels = _copies_per_head(analysis, node, next(iter(values.values())), labels)
     if node.target is aten.slice.Tensor and arguments(node)["step"] != 1:
         _constrain_strided(analysis, node, next(iter(values.values())).labels)
     if node.target in _PERMUTATIONS:
@@ -135,6 +138,17 @@ def _constrain_interleaved(analysis: Analysis, node: fx.Node, labels: Tensor) ->
         analysis.rectangles.append(
             Rectangle(labels, "units of several groups are interleaved, so each group must lose the same ones")
         )
+
+
+def _copies_per_head(analysis: Analysis, node: fx.Node, source: AbstractValue, labels: Tensor) -> Tensor:
+    """`nn.MultiheadAttention` copies a padding mask for every head: a copy goes with its head, and pins nothing."""
+    sizes: Any = node.args[1]
+    copied = [
+        d for d in range(labels.dim()) if source.shape[d] == 1 and labels.size(d) > 1 and sizes[d] == labels.size(d)
+    ]
+    if source.has_units or len(copied) != 1:
+        return labels
+    return expand_along(analysis.labels.fresh(labels.size(copied[0])), labels.shape, copied[0])
 
 
 def _constrain_strided(analysis: Analysis, node: fx.Node, labels: Tensor) -> None:
