@@ -40,6 +40,10 @@ BETWEEN = {
 }
 
 
+# The exporter computes the root once, and takes the length of the pooled sequence to be more than one.
+REFUSED_AS_A_GRAPH = ["times the root of the length", "padded average pooling"]
+
+
 @pytest.mark.parametrize("form", ["module", "graph"])
 @pytest.mark.parametrize("between", BETWEEN)
 def test_constants_that_depend_on_a_size_are_not_folded(between, form):
@@ -52,17 +56,16 @@ def test_constants_that_depend_on_a_size_are_not_folded(between, form):
     for shape in ((2, 5, 4), (7, 5, 4), (2, 9, 4), (3, 2, 4)):
         x = torch.randn(shape)
         if form == "graph" and not accepts(small, x):
-            with pytest.raises(AssertionError, match="Guard failed"):
-                small(x)
+            assert between in REFUSED_AS_A_GRAPH
         else:
             torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 def accepts(graph, x):
-    """Whether the graph was exported for inputs of this shape: a graph has a fixed length, and a free batch at best."""
+    """Whether the graph was exported for inputs of this shape; if not, it says so."""
     try:
         graph(x)
-    except AssertionError:
+    except gossamer.GuardError:
         return False
     return True
 

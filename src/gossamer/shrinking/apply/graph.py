@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from gossamer.shrinking.analyse import AbstractValue, Analysis
 from gossamer.shrinking.analyse.domain import varying_dims
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS
+from gossamer.shrinking.apply.guards import guard
 from gossamer.shrinking.apply.module import take
 from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Fold, Indices, Plan
@@ -27,8 +28,11 @@ __all__ = ["smaller_graph"]
 aten = torch.ops.aten
 
 
-def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.GraphModule:
-    """The exported graph with smaller parameters, and with every literal size rewritten to fit them."""
+def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision, *, size_one: bool) -> fx.GraphModule:
+    """The exported graph with smaller parameters, and with every literal size rewritten to fit them.
+
+    It raises a `GuardError` for inputs that it was not exported for; `size_one` says whether symbolic sizes may be one.
+    """
     unlifted = analysis.traced.program.module()
     graph = unlifted.graph
     module = fx.GraphModule(unlifted, graph, class_name=type(analysis.model).__name__)
@@ -42,6 +46,7 @@ def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.Grap
     for fold in plan.folds:
         if fold.bias is None:
             _create_bias(module, analysis, fold, by_name)
+    guard(module, analysis.traced.inputs, size_one=size_one)
     module.graph.lint()
     module.recompile()
     return module
@@ -202,10 +207,9 @@ def _groups(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
         kept = named["num_groups"] * (channels if after is None else after[1]) // channels
         target.args = (target.args[0], kept, *target.args[2:])
     elif named["groups"] > 1:
-        name = sizes.analysis.state_name(named["weight"])
-        axes = sizes.analysis.axis_labels[str(name)]
-        kept = int(sizes.decision.keeps(axes[1]).any(1).sum())
-        _set_argument(target, "groups", kept)
+        axes = sizes.analysis.axis_labels.get(str(sizes.analysis.state_name(named["weight"])))
+        if axes is not None:  # else the weight is computed, and all of its channels stay
+            _set_argument(target, "groups", int(sizes.decision.keeps(axes[1]).any(1).sum()))
 
 
 def _set_argument(node: fx.Node, name: str, value: Any) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gossamer.layers.attention import compact_attention
-from gossamer.shrinking.decide.plan import Attention, Fold, Indices, Plan
+from gossamer.shrinking.decide.plan import Attention, Fold, Indices, Plan, copy_module
 from gossamer.shrinking.trace import state_tensors
 
 __all__ = ["add_fold", "compact", "packed", "smaller_copy", "take"]
@@ -21,7 +20,7 @@ def smaller_copy(model: nn.Module, plan: Plan) -> nn.Module:
     memo: dict[int, Any] = {}
     for name, indices in plan.kept.items():
         memo[id(tensors[name])] = _smaller(tensors[name], indices)
-    copied = copy.deepcopy(model, memo)
+    copied = copy_module(model, memo)
     for fold in plan.folds:
         add_fold(copied, fold)
     for size in plan.sizes:

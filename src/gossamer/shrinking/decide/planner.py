@@ -244,7 +244,7 @@ def _sizes(analysis: Analysis, decision: Decision, attentions: tuple[Attention, 
         if module is not None and vars(module).get(size.attribute) == size.before and size.before != size.after:
             sizes[size.module, size.attribute] = size
     compacted = {attention.module for attention in attentions}
-    if analysis.literal_sizes:
+    if analysis.literal_sizes and not analysis.rewrites_graph:
         for size in hard_coded.attributes(analysis, decision):
             if size.module not in compacted:
                 sizes.setdefault((size.module, size.attribute), size)

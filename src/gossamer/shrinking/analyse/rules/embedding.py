@@ -10,7 +10,6 @@ from torch import fx
 from gossamer.layers.kinds import EMBEDDING
 from gossamer.shrinking.analyse.domain import AbstractValue, expand_along
 from gossamer.shrinking.analyse.facts import Analysis
-from gossamer.shrinking.analyse.rules.layers import owner
 from gossamer.shrinking.analyse.rules.views import parameter_view
 from gossamer.shrinking.trace import arguments, shape_of
 
@@ -22,12 +21,14 @@ def embedding(analysis: Analysis, node: fx.Node) -> Any:
     view = parameter_view(analysis, arguments(node)["weight"])
     if view is None or view.dims != (0, 1):
         return analysis.opaque(node, "its embedding table is computed, not a parameter")
+    _pin_indices(analysis, arguments(node)["indices"])
     table = analysis.tensor(view.name)
     rows, columns = analysis.labels.fresh(table.size(0)), analysis.labels.fresh(table.size(1))
     analysis.labels.pin(rows, f"the rows of {view.name} are indexed by the input")
     analysis.bind(view, 0, rows)
     analysis.bind(view, 1, columns)
-    analysis.count_units(owner(view.name), EMBEDDING, outputs=columns)
+    for path in analysis.owners(view.name):
+        analysis.count_units(path, EMBEDDING, outputs=columns)
     shape = shape_of(node)
     vectors = (columns, table[0], (table == table[:1]).all(0))
     return AbstractValue(*(expand_along(vector, shape, len(shape) - 1) for vector in vectors))
@@ -47,3 +48,10 @@ def embedding_bag(analysis: Analysis, node: fx.Node) -> Any:
     analysis.count_units(owner(view.name), EMBEDDING, outputs=columns)
     vectors = (columns, torch.zeros_like(table[0]), (table == 0).all(0))
     return AbstractValue(*(expand_along(vector, bags.shape, 1) for vector in vectors)), *others
+
+
+def _pin_indices(analysis: Analysis, indices: fx.Node) -> None:
+    """Indices that are computed from a buffer (position numbers plus an offset) keep all elements of that buffer."""
+    value = analysis.values.get(indices)
+    if isinstance(value, AbstractValue):
+        analysis.labels.pin(value.labels, "it is an index into an embedding table")

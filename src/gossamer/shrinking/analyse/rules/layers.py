@@ -119,7 +119,8 @@ def _dense(
     inputs, outputs = call.inputs.flatten(), call.outputs.flatten()
     analysis.bind(view, inner, inputs)
     analysis.bind(view, outer, outputs)
-    analysis.count_units(owner(view.name), LINEAR, inputs=inputs, outputs=outputs)
+    for path in analysis.owners(view.name):
+        analysis.count_units(path, LINEAR, inputs=inputs, outputs=outputs)
     return result
 
 
@@ -212,7 +213,8 @@ def _bind_channels(analysis: Analysis, name: str, inputs: Tensor, outputs: Tenso
         own[1] = analysis.labels.fresh(*second.shape) if grouped else analysis.labels.fresh(second.numel())
     analysis.labels.unify(own[0], first.flatten())
     analysis.labels.unify(own[1], second if grouped else second.flatten())
-    analysis.count_units(owner(name), CONVOLUTION, inputs=inputs.flatten(), outputs=outputs.flatten())
+    for path in analysis.owners(name):
+        analysis.count_units(path, CONVOLUTION, inputs=inputs.flatten(), outputs=outputs.flatten())
     if grouped:
         _constrain_groups(analysis, owner(name), inputs, outputs)
 

@@ -7,7 +7,7 @@ element by element.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -80,6 +80,13 @@ VIEWS: set[OpOverload] = _PERMUTATIONS | {
 }
 
 _PARTIAL: set[OpOverload] = {aten.slice.Tensor, aten.select.int, aten.narrow.default}
+_SPLITS: set[OpOverload] = {
+    aten.split.Tensor,
+    aten.split.sizes,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.unbind.int,
+}
 
 # An expanded tensor is not contiguous, so a view of the value may have to be a copy of its labels.
 _AS_RESHAPE = {
@@ -102,13 +109,20 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
         _constrain_strided(analysis, node, next(iter(values.values())).labels)
     if node.target in _PERMUTATIONS:
         _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
-    if node.target in _PARTIAL and all(n in analysis.traced.states or n in analysis.deferred for n in sources):
+    if _takes_a_part(node) and all(analysis.is_stored(n) for n in sources):
         # A position table or a mask, of which the example needs a part: an input of another size needs another.
         dim, (value,) = arguments(node)["dim"], values.values()
         analysis.labels.unify(value.labels, value.labels.narrow(dim, 0, 1))
     if isinstance(labels, Tensor):
         return AbstractValue(compress(labels), compress(constant), compress(known))
     return tuple(AbstractValue(*map(compress, part)) for part in zip(labels, constant, known, strict=True))
+
+
+def _takes_a_part(node: fx.Node) -> bool:
+    """Whether a part of the input may be left out: by a slice, or by a split of which not every part is read."""
+    if node.target in _SPLITS:
+        return len({user.args[1] for user in node.users if user.users}) < len(node.meta["val"])
+    return node.target in _PARTIAL
 
 
 def _execute(analysis: Analysis, node: fx.Node, tensors: Mapping[fx.Node, Tensor]) -> Any:
@@ -198,9 +212,9 @@ def gather(analysis: Analysis, node: fx.Node) -> Any:
     assert isinstance(source_node, fx.Node)
     assert isinstance(indices, tuple | list)
     constant = [None if i is None else _constant_index(analysis, i) for i in indices]
-    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
-        return analysis.opaque(node, "it is indexed by a computed tensor")
     source = analysis.value(source_node)
+    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
+        return _gather_positions(analysis, node, source, indices)
     for dim, index in enumerate(constant):
         if index is not None:
             analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
@@ -233,6 +247,23 @@ def index_select(analysis: Analysis, node: fx.Node) -> Any:
 def _same_along(tensor: Tensor, dim: int) -> Tensor:
     narrow = unexpand(tensor)[0]
     return (narrow == narrow.narrow(dim, 0, 1)).all(dim, keepdim=True)
+
+
+def _gather_positions(analysis: Analysis, node: fx.Node, source: AbstractValue, indices: Sequence[Any]) -> Any:
+    """`x[mask]` with a computed index: exact as long as it selects among positions, not among units."""
+    count = 0
+    for index in indices:  # a mask stands for as many dimensions as it has
+        value = None if index is None else analysis.value(index)
+        count += value.labels.dim() if value is not None and value.constant.dtype == torch.bool else 1
+    if None in indices or any(d < count for d in varying_dims(source.labels)):
+        return analysis.opaque(node, "it is indexed by a computed tensor")
+    for index in indices:
+        analysis.labels.pin(analysis.value(index).labels, "it is an index")
+    shape = shape_of(node)
+    first = (0,) * count
+    if any(d < count for t in (source.constant, source.known) for d in varying_dims(t)):
+        return unknown_value(source.labels[first].expand(shape), source.constant.dtype)
+    return AbstractValue(*(f[first].expand(shape) for f in (source.labels, source.constant, source.known)))
 
 
 def _constant_index(analysis: Analysis, node: Any) -> Tensor | None:
