@@ -38,7 +38,9 @@ def kill_half(model: nn.Module, *, constants: bool) -> None:
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and bias is not None:
             bias.normal_(generator=generator) if constants else bias.zero_()
         elif _is_layer(layer) and weight is not None:
-            outputs = 1 if isinstance(layer, nn.modules.conv._ConvTransposeNd) or type(layer).__name__ == "Conv1D" else 0
+            outputs = (
+                1 if isinstance(layer, nn.modules.conv._ConvTransposeNd) or type(layer).__name__ == "Conv1D" else 0
+            )
             units = weight.shape[outputs]
             dead = torch.randperm(units, generator=generator)[: units // 2]
             weight.index_fill_(outputs, dead, 0)

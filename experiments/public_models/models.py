@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,7 @@ class _StubClass(type):
 class _Stub(types.ModuleType):
     """A module of which every attribute is an empty class: enough for an import that is never used."""
 
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -257,11 +257,15 @@ TRANSFORMERS = (
     _transformers("CLIPVisionModel", images, (64, 64), config="CLIPVisionConfig", **VISION, **VIT),
     _transformers("CLIPTextModel", padded, config="CLIPTextConfig", **ENCODER, eos_token_id=2),
     _transformers("SiglipVisionModel", images, (64, 64), config="SiglipVisionConfig", **VISION, **VIT),
-    _transformers("SwinModel", images, (64, 96), embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4, image_size=64),
+    _transformers(
+        "SwinModel", images, (64, 96), embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4, image_size=64
+    ),
     _transformers("ConvNextModel", images, (64, 96), depths=[1, 1, 2, 1], hidden_sizes=[16, 32, 48, 64]),
     _transformers("ConvNextV2Model", images, (64, 96), depths=[1, 1, 2, 1], hidden_sizes=[16, 32, 48, 64]),
     _transformers("ResNetModel", images, (64, 96)),
-    _transformers("RegNetModel", images, (64, 96), hidden_sizes=[32, 64, 96, 128], depths=[1, 1, 2, 1], groups_width=16),
+    _transformers(
+        "RegNetModel", images, (64, 96), hidden_sizes=[32, 64, 96, 128], depths=[1, 1, 2, 1], groups_width=16
+    ),
     _transformers("MobileNetV2Model", images, (64, 96)),
     _transformers("MobileViTModel", images, (64, 96)),
     _transformers("SegformerModel", images, (64, 96), depths=[1, 1, 1, 1]),

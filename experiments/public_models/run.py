@@ -59,7 +59,9 @@ def main() -> None:
             row = check(case, kind)
             with RESULTS.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            share = f"{row['left'] / row['parameters']:.1%}" if "left" in row else row.get("error", row.get("exception"))
+            share = (
+                f"{row['left'] / row['parameters']:.1%}" if "left" in row else row.get("error", row.get("exception"))
+            )
             print(f"{case.name:45} {kind:10} {share}", flush=True)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 
 from gossamer.layers import LayerKind
 from gossamer.shrinking.analyse.domain import (
+    NO_UNIT,
     AbstractValue,
     Labels,
     compress,
@@ -176,6 +177,7 @@ class Analysis:
 
     `axis_labels[name][dim]` are the labels along a dimension of a parameter or buffer, `element_labels[name]` those of
     one that is used as a plain value. `literal_sizes` holds the sizes that an operation spells out as integers.
+    `together` are pairs of labels of which both are kept or none, though one may be live without the other.
     """
 
     def __init__(self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool) -> None:
@@ -195,6 +197,7 @@ class Analysis:
         self.equal_counts: list[EqualCounts] = []
         self.rectangles: list[Rectangle] = []
         self.heads: list[Heads] = []
+        self.together: list[tuple[Tensor, Tensor]] = []
         self.size_attributes: list[SizeAttribute] = []
         self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
 
@@ -273,6 +276,18 @@ class Analysis:
         nonzero = torch.ones(readers.size(0), readers.size(1), inputs.size(1), dtype=torch.bool)
         foldable = torch.zeros_like(inputs, dtype=torch.bool) if foldable is None else foldable
         self.dependencies.append(Dependency(readers, inputs, nonzero, foldable))
+
+    def close(self, labels: Tensor, closed: Tensor) -> Tensor:
+        """Labels of a result that is constant where `closed`, whatever the operand with these labels is there.
+
+        Its units at these positions are others than those of the operand: one may be live without the other. But the
+        operand keeps its shape, so both are kept or removed together.
+        """
+        if not bool(closed.any()):
+            return labels
+        result = torch.where(closed & (labels != NO_UNIT), self.labels.fresh(*labels.shape), labels)
+        self.together.append((labels[closed], result[closed]))
+        return result
 
     def count_units(
         self,

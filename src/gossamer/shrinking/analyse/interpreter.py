@@ -16,9 +16,10 @@ from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.domain import constant_value
 from gossamer.shrinking.analyse.facts import Analysis
-from gossamer.shrinking.analyse.rules.attention import einsum, matmul, scaled_dot_product_attention
+from gossamer.shrinking.analyse.rules.attention import einsum, matmul, matmul_with_mask, scaled_dot_product_attention
+from gossamer.shrinking.analyse.rules.cells import CELLS, recurrent_cell
 from gossamer.shrinking.analyse.rules.creation import CREATORS, create
-from gossamer.shrinking.analyse.rules.embedding import embedding
+from gossamer.shrinking.analyse.rules.embedding import embedding, embedding_bag
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, linear
 from gossamer.shrinking.analyse.rules.norms import (
     batch_norm,
@@ -27,10 +28,10 @@ from gossamer.shrinking.analyse.rules.norms import (
     instance_norm,
     layer_norm,
 )
-from gossamer.shrinking.analyse.rules.pointwise import dropout, is_pointwise, pointwise, prelu
+from gossamer.shrinking.analyse.rules.pointwise import dropout, glu, is_pointwise, pointwise, prelu
 from gossamer.shrinking.analyse.rules.recurrent import RECURRENT, recurrent
 from gossamer.shrinking.analyse.rules.spatial import SPATIAL, over_dims, over_space
-from gossamer.shrinking.analyse.rules.views import VIEWS, gather, pad, view
+from gossamer.shrinking.analyse.rules.views import VIEWS, gather, index_select, pad, view
 from gossamer.shrinking.trace import TracedModel
 
 __all__ = ["RULE_FAILED", "analyse"]
@@ -49,6 +50,7 @@ RULES: dict[Any, Rule] = {
     aten.einsum.default: einsum,
     aten.bmm.default: matmul,
     aten.addmm.default: matmul,
+    aten.baddbmm.default: matmul_with_mask,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten.embedding.default: embedding,
     aten.batch_norm.default: batch_norm,
@@ -65,6 +67,10 @@ RULES: dict[Any, Rule] = {
     aten.constant_pad_nd.default: pad,
     aten.pad.default: pad,
     aten.index.Tensor: gather,
+    aten.index_select.default: index_select,
+    aten.glu.default: glu,
+    aten.embedding_bag.default: embedding_bag,
+    aten.embedding_bag.padding_idx: embedding_bag,
     aten.mean.dim: over_dims,
     aten.mean.default: over_dims,
     aten.sum.dim_IntList: over_dims,
@@ -80,6 +86,7 @@ RULES: dict[Any, Rule] = {
     aten.roll.default: over_dims,
     **dict.fromkeys(CREATORS, create),
     **dict.fromkeys(RECURRENT, recurrent),
+    **dict.fromkeys(CELLS, recurrent_cell),
     **dict.fromkeys(CONVOLUTIONS, convolution),
     **dict.fromkeys(SPATIAL, over_space),
     **dict.fromkeys(VIEWS, view),

@@ -5,6 +5,7 @@ The result is a plain `fx.GraphModule` with parameters of its own, under the nam
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -230,6 +231,20 @@ def _attention(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
         _set_argument(target, "scale", float(before[-1]) ** -0.5)
 
 
+def _mean(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
+    """A mean over units of which zeros were removed: divide by as many as there were."""
+    named = arguments(node)
+    after, before = sizes.after(named["self"]), sizes.analysis.value(named["self"]).shape
+    if after is None or named["dim"] is None:
+        return
+    dims = named["dim"] if isinstance(named["dim"], list | tuple) else [named["dim"]]
+    share = math.prod(after[d] / before[d] for d in dims)
+    if share != 1.0:
+        with target.graph.inserting_after(target):
+            corrected = target.graph.call_function(aten.mul.Tensor, (target, share))
+        target.replace_all_uses_with(corrected, delete_user_cb=lambda user: user is not corrected)
+
+
 REWRITES: dict[Any, Rewrite] = {
     aten.view.default: _reshape,
     aten._unsafe_view.default: _reshape,
@@ -246,6 +261,7 @@ REWRITES: dict[Any, Rewrite] = {
     aten.split_with_sizes.default: _split,
     aten.chunk.default: _split,
     aten.group_norm.default: _groups,
+    aten.mean.dim: _mean,
     aten.scaled_dot_product_attention.default: _attention,
     **dict.fromkeys(CONVOLUTIONS, _groups),
 }

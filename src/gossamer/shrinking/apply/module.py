@@ -66,7 +66,12 @@ def compact(module: nn.Module, attention: Attention) -> None:
     assert isinstance(module, nn.MultiheadAttention)
     for attribute in ("num_heads", "head_dim", "embed_dim"):
         setattr(module, attribute, getattr(attention, attribute))
-    compact_attention(module, full_head_dim=attention.full_head_dim)
+    compact_attention(
+        module,
+        full_head_dim=attention.full_head_dim,
+        full_num_heads=attention.full_num_heads,
+        kept_heads=attention.kept_heads,
+    )
 
 
 def _take_grouped(weight: Tensor, index: Tensor) -> Tensor:

@@ -76,6 +76,8 @@ class Attention:
     head_dim: int
     embed_dim: int
     full_head_dim: int
+    full_num_heads: int
+    kept_heads: tuple[int, ...]
 
 
 @dataclass(frozen=True)

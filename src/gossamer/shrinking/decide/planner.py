@@ -3,8 +3,8 @@
 The first plan removes every class that is not kept. If the module built from it fails or computes other outputs, the
 forward depends on units in a way that the analysis cannot see: on sizes that are hard-coded in it, nearly always. A
 forward that fails tells which class of modules is to blame: the units that its forwards count are pinned, at once for
-all modules of the class. If the outputs differ, nobody can be blamed: pinning all counted units gives a plan that holds,
-and bisection then finds those that can be removed after all.
+all modules of the class. If the outputs differ, nobody can be blamed: pinning all counted units gives a plan that
+holds, and bisection then finds those that can be removed after all.
 """
 
 from __future__ import annotations
@@ -218,12 +218,19 @@ def _attentions(analysis: Analysis, decision: Decision) -> tuple[Attention, ...]
         if kind == "in_proj_weight" and isinstance(module, nn.MultiheadAttention) and is_compactable(module):
             rows, columns = decision.keeps(axes[0]), decision.keeps(axes[1])
             if not bool(rows.all()) or not bool(columns.all()):
-                heads = rows[: len(rows) // 3].view(module.num_heads, -1)
-                width = int(heads.sum(1).max())
-                # The scale comes from the full width, also if the module was shrunk before.
-                full = module.full_head_dim if isinstance(module, CompactMultiheadAttention) else module.head_dim
-                found.append(Attention(path, int(heads.any(1).sum()), width, int(columns.sum()), full))
+                of_heads = rows[: len(rows) // 3].view(module.num_heads, -1)
+                found.append(_attention(path, module, of_heads, int(columns.sum())))
     return tuple(found)
+
+
+def _attention(path: str, module: nn.MultiheadAttention, of_heads: Tensor, embed_dim: int) -> Attention:
+    """The sizes of an attention that keeps these units of its heads `(h, d)`."""
+    kept = torch.nonzero(of_heads.any(1)).flatten().tolist()
+    full_width, full_heads, numbers = module.head_dim, module.num_heads, tuple(kept)
+    if isinstance(module, CompactMultiheadAttention):  # shrunk before: scale and masks are those of the full one
+        full_width, full_heads = module.full_head_dim, module.full_num_heads
+        numbers = tuple(module.kept_heads[head] for head in kept)
+    return Attention(path, len(kept), int(of_heads.sum(1).max()), embed_dim, full_width, full_heads, numbers)
 
 
 def _sizes(analysis: Analysis, decision: Decision, attentions: tuple[Attention, ...]) -> tuple[Size, ...]:

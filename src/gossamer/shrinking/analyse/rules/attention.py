@@ -31,9 +31,17 @@ from gossamer.shrinking.analyse.rules.layers import matrix_product
 from gossamer.shrinking.analyse.rules.pointwise import unify_broadcast
 from gossamer.shrinking.trace import arguments, caller_path
 
-__all__ = ["einsum", "matmul", "scaled_dot_product_attention"]
+__all__ = ["einsum", "matmul", "matmul_with_mask", "scaled_dot_product_attention"]
 
 aten = torch.ops.aten
+
+_SAME_VALUES: set[Any] = {
+    aten.dropout.default,
+    aten.to.dtype,
+    aten.type_as.default,
+    aten.contiguous.default,
+    aten.clone.default,
+}
 
 _EQUAL_HEADS = "all heads must keep the same width"
 
@@ -46,8 +54,28 @@ def matmul(analysis: Analysis, node: fx.Node) -> Any:
     if node.target is aten.addmm.default:
         return _mixes_units(analysis, node)
     sides = [analysis.value(n) for n in node.all_input_nodes]
-    result = _product(analysis, caller_path(node), *sides) if len(sides) == 2 else None
+    weights = _sum_to_one(analysis, node.all_input_nodes[0])
+    result = _product(analysis, caller_path(node), *sides, weights=weights) if len(sides) == 2 else None
     return _mixes_units(analysis, node) if result is None else result
+
+
+def matmul_with_mask(analysis: Analysis, node: fx.Node) -> Any:
+    """`mask + q @ k.T`, as `nn.MultiheadAttention` computes its scores."""
+    named = arguments(node)
+    scores = _product(analysis, caller_path(node), analysis.value(named["batch1"]), analysis.value(named["batch2"]))
+    if scores is None:
+        return _mixes_units(analysis, node)
+    mask = analysis.value(named["self"])
+    return unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)), scores.constant.dtype)
+
+
+def _sum_to_one(analysis: Analysis, node: fx.Node) -> bool:
+    """Whether a value is a softmax over its last dimension, so that what it averages stays a constant if it is one."""
+    while node.target in _SAME_VALUES and not analysis.in_training(node):
+        node = node.all_input_nodes[0]
+    if node.target is not aten.softmax.int or analysis.in_training(node):
+        return False
+    return int(arguments(node)["dim"]) in (-1, len(node.meta["val"].shape) - 1)
 
 
 def einsum(analysis: Analysis, node: fx.Node) -> Any:
@@ -85,7 +113,8 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
     if scores is not None and named["attn_mask"] is not None:
         mask = analysis.value(named["attn_mask"])
         scores = unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)))
-    result = None if scores is None else _product(analysis, path, scores, value)
+    weights = not analysis.in_training(node) and _attends(analysis, named["attn_mask"])
+    result = None if scores is None else _product(analysis, path, scores, value, weights=weights)
     if result is None or scores is None:
         return _mixes_units(analysis, node)
     if is_grouped:
@@ -96,6 +125,17 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
         # The default scale is the width of a head to the power -1/2, so the width must not change.
         analysis.labels.unify(query.labels, query.labels.narrow(-1, 0, 1))
     return result
+
+
+def _attends(analysis: Analysis, mask: fx.Node | None) -> bool:
+    """Whether every query is known to attend to some position: one that attends to none gives zeros, not an average."""
+    if mask is None:
+        return True
+    value = analysis.value(mask)
+    if not bool(value.known.all()):
+        return False
+    allowed = value.constant if value.constant.dtype == torch.bool else value.constant > -torch.inf
+    return bool(allowed.any(-1).all())
 
 
 def _mixes_units(analysis: Analysis, node: fx.Node) -> Any:
@@ -125,8 +165,13 @@ def _transpose(value: AbstractValue) -> AbstractValue:
     return AbstractValue(*(f.transpose(-1, -2) for f in (value.labels, value.constant, value.known)))
 
 
-def _product(analysis: Analysis, path: str, left: AbstractValue, right: AbstractValue) -> AbstractValue | None:
-    """`left @ right` in the module at `path`; None when the units run along dimensions for which there is no rule."""
+def _product(
+    analysis: Analysis, path: str, left: AbstractValue, right: AbstractValue, *, weights: bool = False
+) -> AbstractValue | None:
+    """`left @ right` in the module at `path`; None when the units run along dimensions for which there is no rule.
+
+    `weights` says that the rows of the left side sum to one.
+    """
     rank = left.labels.dim()
     if rank != right.labels.dim() or rank < 2 or left.shape[:-2] != right.shape[:-2]:
         with_units = left.has_units or right.has_units
@@ -139,7 +184,16 @@ def _product(analysis: Analysis, path: str, left: AbstractValue, right: Abstract
         return _sum_over_units(analysis, path, left, right, rows)
     if any(inner) or all(outer):
         return None
-    return _sum_over_positions(analysis, path, (left, right), rows, outer)
+    result = _sum_over_positions(analysis, path, (left, right), rows, outer)
+    return _average(result, right) if weights and result is not None and not outer[0] else result
+
+
+def _average(result: AbstractValue, values: AbstractValue) -> AbstractValue:
+    """An average of values: a unit that is the same constant at all positions stays that constant."""
+    constant, known = unexpand(values.constant, values.known)
+    same = known.all(-2, keepdim=True) & (constant == constant.narrow(-2, 0, 1)).all(-2, keepdim=True)
+    constant = constant.narrow(-2, 0, 1).expand(result.shape)
+    return AbstractValue(result.labels, compress(constant), compress(same.expand(result.shape)))
 
 
 def _product_shape(left: AbstractValue, right: AbstractValue) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from gossamer.layers.kinds import EMBEDDING
@@ -12,7 +13,7 @@ from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.views import parameter_view
 from gossamer.shrinking.trace import arguments, shape_of
 
-__all__ = ["embedding"]
+__all__ = ["embedding", "embedding_bag"]
 
 
 def embedding(analysis: Analysis, node: fx.Node) -> Any:
@@ -31,6 +32,22 @@ def embedding(analysis: Analysis, node: fx.Node) -> Any:
     shape = shape_of(node)
     vectors = (columns, table[0], (table == table[:1]).all(0))
     return AbstractValue(*(expand_along(vector, shape, len(shape) - 1) for vector in vectors))
+
+
+def embedding_bag(analysis: Analysis, node: fx.Node) -> Any:
+    """Sums, means or maxima of rows: a column of zeros gives zeros, whatever the bags are (an empty one gives zero)."""
+    view = parameter_view(analysis, arguments(node)["weight"])
+    bags, *others = analysis.unknown_result(node)
+    if view is None or view.dims != (0, 1):
+        return analysis.opaque(node, "its embedding table is computed, not a parameter")
+    table = analysis.tensor(view.name)
+    rows, columns = analysis.labels.fresh(table.size(0)), analysis.labels.fresh(table.size(1))
+    analysis.labels.pin(rows, f"the rows of {view.name} are indexed by the input")
+    analysis.bind(view, 0, rows)
+    analysis.bind(view, 1, columns)
+    analysis.count_units(owner(view.name), EMBEDDING, outputs=columns)
+    vectors = (columns, torch.zeros_like(table[0]), (table == 0).all(0))
+    return AbstractValue(*(expand_along(vector, bags.shape, 1) for vector in vectors)), *others
 
 
 def _pin_indices(analysis: Analysis, indices: fx.Node) -> None:

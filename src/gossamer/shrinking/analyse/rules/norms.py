@@ -6,6 +6,7 @@ over the channels of a group, and layer norm over all units: these are removed t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,6 +43,9 @@ def batch_norm(analysis: Analysis, node: fx.Node) -> Any:
     else:
         result = (constants - mean) / torch.sqrt(var + named["eps"]) * scale + shift
     result = torch.where(scale == 0, shift, result)
+    if varying_dims(source.labels) == (1,):
+        channels = analysis.close(unexpand(source.labels, keep=1)[0].flatten(), scale == 0)
+        source = replace(source, labels=expand_along(channels, source.shape, 1))
     return _per_channel(source, result, known | (scale == 0))
 
 

@@ -11,20 +11,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
     compress,
+    expand_along,
+    unexpand,
     unknown_value,
     varying_dims,
 )
 from gossamer.shrinking.analyse.facts import Analysis, ParameterView, Rectangle
 from gossamer.shrinking.trace import arguments, shape_of
 
-__all__ = ["VIEWS", "bind_vector", "gather", "pad", "parameter_view", "vector_value", "view"]
+__all__ = ["VIEWS", "bind_vector", "gather", "index_select", "pad", "parameter_view", "vector_value", "view"]
 
 aten = torch.ops.aten
 
@@ -101,6 +103,10 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     labels = _execute(analysis, node, {n: v.labels for n, v in values.items()})
     constant = _execute(analysis, node, {n: v.constant for n, v in values.items()})
     known = _execute(analysis, node, {n: v.known for n, v in values.items()})
+    if node.target is aten.expand.default and isinstance(analysis.caller(node), nn.MultiheadAttention):
+        labels = _copies_per_head(analysis, node, next(iter(values.values())), labels)
+    if node.target is aten.slice.Tensor and arguments(node)["step"] != 1:
+        _constrain_strided(analysis, node, next(iter(values.values())).labels)
     if node.target in _PERMUTATIONS:
         _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
     if _takes_a_part(node) and all(analysis.is_stored(n) for n in sources):
@@ -148,6 +154,31 @@ def _constrain_interleaved(analysis: Analysis, node: fx.Node, labels: Tensor) ->
         )
 
 
+def _copies_per_head(analysis: Analysis, node: fx.Node, source: AbstractValue, labels: Tensor) -> Tensor:
+    """`nn.MultiheadAttention` copies a padding mask for every head: a copy goes with its head, and pins nothing."""
+    sizes: Any = node.args[1]
+    copied = [
+        d for d in range(labels.dim()) if source.shape[d] == 1 and labels.size(d) > 1 and sizes[d] == labels.size(d)
+    ]
+    if source.has_units or len(copied) != 1:
+        return labels
+    return expand_along(analysis.labels.fresh(labels.size(copied[0])), labels.shape, copied[0])
+
+
+def _constrain_strided(analysis: Analysis, node: fx.Node, labels: Tensor) -> None:
+    """`x[:, start::step]` takes one unit of every `step`: these leave together, so that the others keep their place."""
+    named = arguments(node)
+    dim, step = named["dim"] % labels.dim(), named["step"]
+    start, end, length = analysis.numbers(named["start"]) or 0, analysis.numbers(named["end"]), labels.size(dim)
+    if dim not in varying_dims(labels):
+        return
+    if not 0 <= start < step or length % step or (end is not None and end < length):
+        analysis.labels.pin(unexpand(labels)[0], "a slice with a step takes a part of its units")
+        return
+    blocks = unexpand(labels, keep=dim)[0].movedim(dim, -1).unflatten(-1, (-1, step))
+    analysis.labels.unify(blocks, blocks[..., :1])
+
+
 def pad(analysis: Analysis, node: fx.Node) -> AbstractValue:
     """Padding in space keeps the units; padding along the unit dimension adds positions without a unit."""
     source = analysis.value(node.all_input_nodes[0])
@@ -190,6 +221,32 @@ def gather(analysis: Analysis, node: fx.Node) -> Any:
     target: Any = node.target
     fields = (source.labels, source.constant, source.known)
     return AbstractValue(*(compress(target(f, constant)) for f in fields))
+
+
+def index_select(analysis: Analysis, node: fx.Node) -> Any:
+    """Along a dimension without units any index will do; along the units it must be constant, and they stay in step."""
+    named = arguments(node)
+    source = analysis.value(named["self"])
+    dim = named["dim"] % source.labels.dim()
+    index = _constant_index(analysis, named["index"])
+    if index is None:
+        if dim in varying_dims(source.labels):
+            return analysis.opaque(node, "its units are selected by a computed index")
+        return AbstractValue(
+            source.labels.narrow(dim, 0, 1).expand(shape_of(node)),
+            source.constant.narrow(dim, 0, 1).expand(shape_of(node)),
+            (unexpand(source.known)[0].all(dim, keepdim=True) & _same_along(source.constant, dim)).expand(
+                shape_of(node)
+            ),
+        )
+    analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
+    fields = (source.labels, source.constant, source.known)
+    return AbstractValue(*(compress(f.index_select(dim, index)) for f in fields))
+
+
+def _same_along(tensor: Tensor, dim: int) -> Tensor:
+    narrow = unexpand(tensor)[0]
+    return (narrow == narrow.narrow(dim, 0, 1)).all(dim, keepdim=True)
 
 
 def _gather_positions(analysis: Analysis, node: fx.Node, source: AbstractValue, indices: Sequence[Any]) -> Any:
