@@ -45,7 +45,8 @@ def embedding_bag(analysis: Analysis, node: fx.Node) -> Any:
     analysis.labels.pin(rows, f"the rows of {view.name} are indexed by the input")
     analysis.bind(view, 0, rows)
     analysis.bind(view, 1, columns)
-    analysis.count_units(owner(view.name), EMBEDDING, outputs=columns)
+    for path in analysis.owners(view.name):
+        analysis.count_units(path, EMBEDDING, outputs=columns)
     vectors = (columns, torch.zeros_like(table[0]), (table == 0).all(0))
     return AbstractValue(*(expand_along(vector, bags.shape, 1) for vector in vectors)), *others
 
