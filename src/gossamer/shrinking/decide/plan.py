@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Attention", "Channels", "Fold", "Indices", "Plan", "Size", "copy_module"]
+__all__ = ["Attention", "Change", "Channels", "Fold", "Indices", "Plan", "Size", "copy_module"]
 
 Indices = Mapping[int, Tensor]
 """The kept indices per dimension of a tensor.
@@ -81,8 +81,32 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Change:
+    """One thing that is changed in a model.
+
+    `kind` is `"parameter"`, `"buffer"` (shapes before and after, equal if a constant is added; None before if it is
+    created), `"attribute"` (its values) or `"class"` (the names of the class of a module).
+    """
+
+    kind: str
+    name: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.kind} {self.name}: created, {self.after}"
+        if self.before == self.after:
+            return f"{self.kind} {self.name}: a constant is added"
+        return f"{self.kind} {self.name}: {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a shrink does to a model. Prints as a table.
+
+    `changes` names every parameter, buffer, attribute and class that is another one afterwards; what it does not name
+    stays as it is.
 
     `kept` maps the name of each parameter or buffer that gets smaller to its kept indices (`gossamer.shrinking.take`
     applies them to anything of the parameter's shape). `form` is what `apply` returns: the user's class (`"module"`) or
@@ -100,6 +124,7 @@ class Plan:
     weights_before: int
     weights_after: int
     attentions: tuple[Attention, ...] = field(default=())
+    changes: tuple[Change, ...] = field(default=())
     form: str = "module"
     notes: tuple[str, ...] = field(default=())
     module: nn.Module | None = field(default=None, repr=False, compare=False)

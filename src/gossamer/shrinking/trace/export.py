@@ -6,6 +6,7 @@ the rules of `analyse` expect.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def trace(model: nn.Module, call: Call, *, symbolic: Sequence[Set[int]] | None =
     """
     with evaluating(model), warnings.catch_warnings(), _unfused_attention():
         warnings.simplefilter("ignore")
-        program = _export(model, call, None if symbolic is None else _dynamic_shapes(call, symbolic))
+        program = _export(model, call, None if symbolic is None else _dynamic_shapes(model, call, symbolic))
         mutations = [node for node in program.graph.nodes if _is_mutation(node)]
         if mutations:
             program = functionalize(program, mutations)
@@ -143,15 +144,15 @@ def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
         ) from error
 
 
-def _dynamic_shapes(call: Call, symbolic: Sequence[Set[int]]) -> Any:
-    """The argument `dynamic_shapes` of `torch.export`, which has the structure of the arguments."""
+def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) -> Any:
+    """The argument `dynamic_shapes` of `torch.export`, which has the structure of the bound arguments."""
     waiting = iter(symbolic)
 
     def shape(leaf: Any) -> Any:
         return dict.fromkeys(next(waiting), Dim.AUTO) if isinstance(leaf, Tensor) else None
 
     args, kwargs = pytree.tree_map(shape, (call.args, call.kwargs))
-    return kwargs or args
+    return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
 
 
 def _is_mutation(node: fx.Node) -> bool:
