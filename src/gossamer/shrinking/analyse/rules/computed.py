@@ -144,8 +144,8 @@ def _after_reshape(value: RowWise, shape: tuple[int, ...]) -> int:
 
 
 def _after_reduction(value: RowWise, named: Mapping[str, Any]) -> int:
-    dims = named.get("dim")
-    listed = dims if isinstance(dims, list | tuple) else [dims]
+    dims: Any = named.get("dim")
+    listed = list(dims) if isinstance(dims, list | tuple) else [dims]
     if value.rows is None or dims is None or not listed:
         return -1
     reduced = {d % value.tensor.dim() for d in listed}

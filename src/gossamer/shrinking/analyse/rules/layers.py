@@ -141,18 +141,18 @@ def convolution(analysis: Analysis, node: fx.Node) -> Any:
     name = analysis.state_name(named["weight"])
     transposed = node.target in _TRANSPOSED
     computed = row_wise(analysis, named["weight"]) if name is None and not transposed else None
-    if name is None and (computed is None or computed.rows != 0):
+    if (name is None and computed is None) or (computed is not None and computed.rows != 0):
         return analysis.opaque(node, f"the weight of {node} is not computed from parameters output by output")
-    tensor = analysis.tensor(name) if computed is None else computed.tensor
+    tensor = computed.tensor if computed is not None else analysis.tensor(str(name))
     blocks = _blocks(tensor, int(named["groups"]), transposed)
     padded = transposed or _pads(named["padding"])
     source = analysis.value(named["input"])
     channel = source.labels.dim() - (tensor.dim() - 1)  # counted from the end, since the batch may be missing
     if computed is not None:
         return _computed_layer(analysis, node, computed, (blocks, padded, channel), CONVOLUTION)
-    weight = _Weight(name, "", (blocks != 0).any(3), blocks.sum(3), padded)
+    weight = _Weight(str(name), "", (blocks != 0).any(3), blocks.sum(3), padded)
     result, call = _call(analysis, node, weight, named["bias"], source, channel, channel)
-    _bind_channels(analysis, name, call.inputs, call.outputs, transposed)
+    _bind_channels(analysis, str(name), call.inputs, call.outputs, transposed)
     return result
 
 

@@ -175,7 +175,8 @@ def _constrain_strided(analysis: Analysis, node: fx.Node, labels: Tensor) -> Non
     if not 0 <= start < step or length % step or (end is not None and end < length):
         analysis.labels.pin(unexpand(labels)[0], "a slice with a step takes a part of its units")
         return
-    blocks = unexpand(labels, keep=dim)[0].movedim(dim, -1).unflatten(-1, (-1, step))
+    blocks = unexpand(labels, keep=dim)[0].movedim(dim, -1)
+    blocks = blocks.reshape(*blocks.shape[:-1], -1, step)
     analysis.labels.unify(blocks, blocks[..., :1])
 
 
