@@ -35,8 +35,9 @@ def kill_half(model: nn.Module, *, constants: bool) -> None:
     for layer in model.modules():
         own = layer._parameters
         weight, bias = own.get("weight"), own.get("bias")
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and bias is not None:
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and weight is not None and bias is not None:
             bias.normal_(generator=generator) if constants else bias.zero_()
+            weight.masked_fill_(weight == 0, 1.0)  # some packages start with closed residual branches
         elif _is_layer(layer) and weight is not None:
             outputs = (
                 1 if isinstance(layer, nn.modules.conv._ConvTransposeNd) or type(layer).__name__ == "Conv1D" else 0

@@ -79,6 +79,8 @@ def _without_torchvision() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.pop()
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
 
 
 def images(batch: int, size: int) -> Tensor:

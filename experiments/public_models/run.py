@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
+import multiprocessing
 import time
+import traceback
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+from check import check
 from models import CASES, Case
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results.jsonl"
+import gossamer
+
+RESULTS = Path(__file__).with_name("results.jsonl")
 SECONDS = 240
 """A row that takes longer is an error."""
 
@@ -31,18 +35,33 @@ def finished() -> set[tuple[str, str, str]]:
     return {(row["package"], row["network"], row["dead units"]) for row in rows}
 
 
-def check(case: Case, kind: str) -> dict[str, Any]:
-    """One row; what goes wrong in its process is part of it."""
+def in_process(case: Case, kind: str) -> dict[str, Any]:
+    """One row, computed in a fork of this process; what goes wrong there is part of the row."""
     failed = {"package": case.package, "network": case.network, "dead units": kind}
-    command = [sys.executable, str(HERE / "check.py"), case.name, kind]
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_send, args=(sender, case, kind))
+    process.start()
+    sender.close()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return {**failed, "exception": f"longer than {SECONDS} s"}
-    if done.returncode:
-        return {**failed, "exception": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]}
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return row
+        row = receiver.recv() if receiver.poll(SECONDS) else {"exception": f"longer than {SECONDS} s"}
+    except EOFError:
+        row = {"exception": "the process ended without a result"}
+    process.kill()
+    process.join()
+    return {**failed, **row}
+
+
+def _send(sender: Connection, case: Case, kind: str) -> None:
+    try:
+        sender.send(check(case, kind))
+    except Exception:  # what a user would see as a raw exception
+        sender.send({"exception": traceback.format_exc().strip().splitlines()[-1][:300]})
+
+
+def warm_up() -> None:
+    """Import what an export needs before the forks do, so that the seconds of a row are those of its network."""
+    torch.set_num_threads(1)
+    gossamer.plan(torch.nn.Linear(2, 2), torch.randn(3, 2))
 
 
 def main() -> None:
@@ -51,18 +70,22 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only networks whose package/name contains this")
     options = parser.parse_args()
     started, done = time.monotonic(), finished()
+    warm_up()
+    imported: set[str] = set()
     for kind in ("zeros", "constants"):
         for case in CASES.values():
             late = time.monotonic() - started > 60 * options.minutes
             if late or options.only not in case.name or (case.package, case.network, kind) in done:
                 continue
-            row = check(case, kind)
+            if case.package not in imported:
+                case.make()
+                imported.add(case.package)
+            row = in_process(case, kind)
             with RESULTS.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-            share = (
-                f"{row['left'] / row['parameters']:.1%}" if "left" in row else row.get("error", row.get("exception"))
-            )
-            print(f"{case.name:45} {kind:10} {share}", flush=True)
+            failed = row.get("error", row.get("exception"))
+            share = f"{row['left'] / row['parameters']:.1%}" if failed is None else failed
+            print(f"{time.monotonic() - started:5.0f} s {case.name:45} {kind:10} {share}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ and afterwards:
 from gossamer import penalties
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
-from gossamer.proximal import ProximalStep, attach, constant, warm_up
+from gossamer.proximal import ProximalStep, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
+    UnregularizedWarning,
     combined_group_exclusive,
     group_lasso,
     group_transformed_l1,
@@ -39,9 +40,11 @@ __all__ = [
     "Plan",
     "ProximalStep",
     "Regularizer",
+    "UnregularizedWarning",
     "attach",
     "combined_group_exclusive",
     "constant",
+    "copy_zeros",
     "export_onnx",
     "fastest_linear",
     "group_lasso",

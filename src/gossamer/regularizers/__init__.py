@@ -12,12 +12,14 @@ from gossamer.regularizers.recipes import (
 )
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions
+from gossamer.regularizers.unknown import UnregularizedWarning
 
 __all__ = [
     "LayerOptions",
     "Regularizer",
     "Rule",
     "Term",
+    "UnregularizedWarning",
     "combined_group_exclusive",
     "group_lasso",
     "group_transformed_l1",

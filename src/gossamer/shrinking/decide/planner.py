@@ -35,6 +35,9 @@ Build = Callable[[Plan, Decision], Result | None]
 _ATTEMPTS = 8
 """The largest number of further attempts; each costs a plan, a copy of the model and a few forward passes."""
 
+_BISECTIONS = 4
+"""The largest number of attempts to release some of the pins for which no module can be blamed."""
+
 HARD_CODED = "its size is hard-coded in forward"
 NOT_VERIFIED = "without it forward fails or the outputs change (please report this)"
 
@@ -117,7 +120,7 @@ def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason:
     if best is None:
         return None
     pinned, waiting = list(groups), [groups] if len(groups) > 1 else []
-    for _ in range(_ATTEMPTS):
+    for _ in range(_BISECTIONS):
         if not waiting:
             break
         released = waiting.pop()

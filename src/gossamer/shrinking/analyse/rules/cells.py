@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from gossamer.layers.kinds import GRU_CELL, LSTM_CELL, RNN_CELL, LayerKind
+from gossamer.layers import LayerKind
+from gossamer.layers.kinds import GRU_CELL, LSTM_CELL, RNN_CELL
 from gossamer.shrinking.analyse.domain import AbstractValue, constants_along, expand_along
 from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.layers import owner, units_along

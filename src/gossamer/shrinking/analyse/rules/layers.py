@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from gossamer.layers.kinds import CONVOLUTION, LINEAR, TAKES_BIAS, LayerKind
+from gossamer.layers import LayerKind
+from gossamer.layers.kinds import CONVOLUTION, LINEAR, TAKES_BIAS
 from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     constants_along,
