@@ -7,6 +7,7 @@ example. Masks have the share of ones that the example has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -19,8 +20,18 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.example import Call
 
-__all__ = ["IndexRanges", "Probe", "at_least_two", "at_other_sizes", "at_size_one", "changed_dims", "random_calls"]
+__all__ = [
+    "IndexRanges",
+    "Probe",
+    "at_far_sizes",
+    "at_least_two",
+    "at_other_sizes",
+    "at_size_one",
+    "changed_dims",
+    "random_calls",
+]
 
+_CHEAP = 2**16  # elements of an input that is tried only because a forward may branch on its size
 _MOST_GROUPS = 8  # of dimensions that are tried at another size, each with a few forward passes at most
 
 
@@ -80,6 +91,19 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
                 accepted, found = tried, probe
                 break
     return found
+
+
+def at_far_sizes(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) -> Probe | None:
+    """A random call with four times the length or image size, if that is cheap: the forward may have a branch there.
+
+    `other` is a call of other sizes that the model accepts.
+    """
+    free = [d for d in _dims(call) if d.dim in changed_dims(call, other)[d.place] and not d.is_batch]
+    sizes = {dim: 4 * dim.size + 1 for dim in free}
+    growth = max((math.prod(5 for d in free if d.place == dim.place) for dim in free), default=0)
+    if not free or growth * max(tensor.numel() for tensor in call.tensors()) > _CHEAP:
+        return None
+    return _try(model, call, torch.Generator().manual_seed(3), ranges, sizes)
 
 
 def at_size_one(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) -> list[Probe]:

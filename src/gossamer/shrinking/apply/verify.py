@@ -25,6 +25,7 @@ from gossamer.shrinking.apply.guards import GuardError
 from gossamer.shrinking.apply.probes import (
     IndexRanges,
     Probe,
+    at_far_sizes,
     at_other_sizes,
     at_size_one,
     changed_dims,
@@ -115,8 +116,8 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
             except GossamerError:
                 continue  # a model whose inputs have to be sorted, say, or positive definite
         other = at_other_sizes(model, call, ranges)
-    if other is not None:
-        probes.append(other)
+        far = None if other is None else at_far_sizes(model, call, other.call, ranges)
+    probes += [probe for probe in (other, far) if probe is not None]
     _check_finite(model, probes)
     return Reference(call, tuple(probes), ranges, other_sizes=None if other is None else other.call)
 
