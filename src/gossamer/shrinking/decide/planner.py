@@ -83,7 +83,7 @@ def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] |
         with Blame() as blame:
             result = build(plan, decision)
         if result is not None:
-            return Verified(plan, result, restricted=attempt > 0), (facts, decision)
+            return Verified(plan, result, restricted=attempt > 0 or facts.graph_could_do_more), (facts, decision)
         failed = None if blame.path is None else type(facts.modules.get(blame.path, facts.model))
         attends = any(isinstance(facts.modules.get(each.module), failed) for each in facts.heads) if failed else True
         counted = _counted(facts, decision, failed)
