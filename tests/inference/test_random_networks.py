@@ -25,9 +25,9 @@ BATCH = 19  # a whole vector of samples and some more, for each number of lanes
 TOLERANCE = 1e-5
 
 OPERATORS = """
-" linear conv1d conv2d conv_transpose1d conv_transpose2d batch_norm layer_norm group_norm rms_norm max_pool1d
-max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d relu leaky_relu gelu silu
-sigmoid tanh hardswish hardsigmoid softmax add sub mul div cat stack split_with_sizes chunk slice flatten view permute
+linear conv1d conv2d conv_transpose1d conv_transpose2d batch_norm layer_norm group_norm rms_norm max_pool1d max_pool2d
+avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d relu leaky_relu gelu silu sigmoid
+tanh hardswish hardsigmoid softmax add sub mul div cat stack split_with_sizes chunk slice flatten view permute
 transpose mean amax embedding matmul scaled_dot_product_attention upsample_nearest2d upsample_bilinear2d
 upsample_linear1d lstm gru
 """
