@@ -30,13 +30,14 @@ from gossamer.regularizers import (
     sparse_group_lasso,
     transformed_l1,
 )
-from gossamer.shrinking import GraphFormWarning, Plan, plan, shrink, shrink_, zero_dead_biases
+from gossamer.shrinking import GraphFormWarning, GuardError, Plan, plan, shrink, shrink_, zero_dead_biases
 from gossamer.store import export_onnx, load, save
 from gossamer.visualization import report
 
 __all__ = [
     "GossamerError",
     "GraphFormWarning",
+    "GuardError",
     "Measurement",
     "Plan",
     "ProximalStep",
