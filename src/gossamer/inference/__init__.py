@@ -8,6 +8,8 @@
     runtime       a library for this machine, with vectors and threads: `native` (`compilation`, `module`)
     verification  outputs of the model and of what was made from it, compared
     selection     `fastest`: the model, shrunk and native, timed side by side
+
+The C that a microcontroller runs and the library that this machine loads come from the same program.
 """
 
 from gossamer.inference.compilation import native
