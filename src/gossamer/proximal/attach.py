@@ -149,7 +149,7 @@ def _given(step_size: StepSize) -> StepRule:
 
 
 def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:  # noqa: A002
-    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules]
+    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules if rule.terms]
     large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
     if not (compile is True or (compile == "auto" and large)):
         return None
@@ -178,6 +178,8 @@ def _require_owned(levels: Sequence[Any], regularizer: Regularizer) -> None:
         for rule in regularizer.rules
         if rule.weight.parameter.requires_grad and id(rule.weight.parameter) not in owned
     ]
+    if missing and regularizer.units is not None:
+        regularizer.units.owned_by(owned)  # an error of its own where a unit spans two optimizers
     if missing:
         raise GossamerError(
             f"The optimizer does not train {', '.join(missing)}. Give it these parameters, or attach "
