@@ -79,6 +79,12 @@ class _Assembly:
 
     def build(self, strength: float) -> Regularizer:
         slices = self.slices() if self.terms else []
+        if self.terms and not slices:
+            why = "; ".join(f"{axis}: {reason}" for axis, reason in self.reasons.items())
+            raise GossamerError(
+                f'`groups="units"`: the chosen layers of {type(self.model).__name__} have no units that could be removed '
+                f"({why}). Use groups of single weights, such as `groups=\"outputs\"`."
+            )
         held = torch.zeros(self.found.count, dtype=torch.long)
         for own in slices:
             if own.holds:

@@ -226,15 +226,21 @@ def _is_slope(analysis: Analysis, name: str) -> bool:
 def _stuck_classes(model: nn.Module, traced: TracedModel, found: _Found) -> dict[int, str]:
     """Units that stay when they hold only zeros, and the units beside them, with the reason; as classes.
 
-    Half of the units, drawn at random, are set to zero on a copy of the tensors, and liveness is decided for that.
+    Half of the units, drawn at random, are set to zero in parameters that are not zero elsewhere, and liveness is
+    decided for that.
     """
-    zeroed = _half(found.map)
-    tensors = dict(traced.tensors)
+    generator = torch.Generator().manual_seed(0)
+    zeroed = _half(found.map, generator)
+    tensors = {
+        name: nn.Parameter(_positive(tensor, generator), requires_grad=False)
+        if isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+        else tensor
+        for name, tensor in traced.tensors.items()
+    }
     for axis in found.map.axes:
         if axis.holds:
             index = torch.nonzero((axis.units != NONE) & zeroed[axis.units]).flatten()
-            tensor = tensors[axis.name].detach().cpu()
-            tensors[axis.name] = nn.Parameter(tensor.index_fill(axis.dim, index, 0), requires_grad=False)
+            tensors[axis.name].index_fill_(axis.dim, index, 0)
     analysis = analyse(model, replace(traced, tensors=tensors))
     decision = decide(analysis)
     # The labels are those of the first analysis, whose classes are unions of these.
@@ -251,9 +257,13 @@ def _stuck_classes(model: nn.Module, traced: TracedModel, found: _Found) -> dict
     return dict.fromkeys(found.roots[stuck].tolist(), _STAYS)
 
 
-def _half(units: UnitMap) -> Tensor:
+def _positive(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    return (torch.rand(tensor.shape, generator=generator) + 0.5).to(tensor.dtype)
+
+
+def _half(units: UnitMap, generator: torch.Generator) -> Tensor:
     """Half of the units, but not all along any axis: every layer keeps one."""
-    zeroed = torch.rand(units.count, generator=torch.Generator().manual_seed(0)) < 0.5
+    zeroed = torch.rand(units.count, generator=generator) < 0.5
     for axis in units.axes:
         along = axis.units[axis.units != NONE]
         if bool(zeroed[along].all()):
