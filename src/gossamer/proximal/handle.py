@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from gossamer.errors import GossamerError
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.fused import FusedStep, Move
+from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.metric import StepRule
 from gossamer.proximal.optimizers import is_nested_step
 from gossamer.proximal.places import Place, Places
@@ -34,11 +35,18 @@ class ProximalStep:
     """
 
     def __init__(
-        self, regularizer: Regularizer, *, step_rule: StepRule, schedule: Schedule, fused: FusedStep | None = None
+        self,
+        regularizer: Regularizer,
+        *,
+        step_rule: StepRule,
+        schedule: Schedule,
+        fused: FusedStep | None = None,
+        fused_units: FusedUnits | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.steps = 0
         self.fused = fused  # None: all weights take the plain implementation
+        self.fused_units = fused_units  # likewise, for regularizers with units
         self._step_rule = step_rule
         self._schedule = schedule
         self._places = Places(regularizer.rules)
@@ -166,6 +174,11 @@ class ProximalStep:
         units = self.regularizer.units
         if units is None:
             self._take_rules(moves)
+            return
+        finite = None if self.fused_units is None else self.fused_units.take(units, moves)
+        if finite is not None:
+            if not finite:
+                self._require_finite((move.rule, move.weight) for move in moves)
             return
         norms = norms_before(units, moves)
         self._take_rules([move for move in moves if move.rule.terms])

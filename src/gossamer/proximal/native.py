@@ -23,10 +23,12 @@ from pathlib import Path
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Kernel", "load_kernel"]
+__all__ = ["Kernel", "UnitKernel", "load_kernel", "load_unit_kernel"]
 
 # (address of the table, address of the steps, weights in them, threads) -> 0 where a weight may not be finite
 Kernel = Callable[[int, int, int, int], int]
+# (tensors, steps, their number, parts, their number, groups, threads), addresses but for the numbers; see kernel/units.hpp
+UnitKernel = Callable[[int, int, int, int, int, int, int], int]
 
 _SOURCES = Path(__file__).with_name("kernel")
 _STRICT = ["-shared", "-fPIC", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math"]
@@ -51,6 +53,18 @@ def load_kernel() -> Kernel | None:
         return None
     step = library.gossamer_step
     step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
+    step.restype = ctypes.c_int32
+    return step
+
+
+@cache
+def load_unit_kernel() -> UnitKernel | None:
+    """The kernel for terms on units, from the same library; None if it cannot be compiled."""
+    if load_kernel() is None:
+        return None
+    step = _loaded().gossamer_unit_step
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    step.argtypes = [pointer, pointer, size, pointer, size, pointer, ctypes.c_int32]
     step.restype = ctypes.c_int32
     return step
 
