@@ -3,8 +3,8 @@
     python experiments/units/residual.py            # show the table of residual.jsonl
     python experiments/units/residual.py --train    # train what residual.jsonl lacks; an interrupted run is resumed
 
-Fashion-MNIST, the first 12,000 training images, 8 epochs, SGD with momentum 0.9; the penalty warms up over the first 30 %
-of the steps and ends at 65 %, from where on its zeros are held. Validation accuracy on 5,000 further training images
+Fashion-MNIST, the first 12,000 training images, 8 epochs, SGD with momentum 0.9; the penalty warms up over the first
+30 % of the steps and ends at 65 %, from where on its zeros are held. Validation accuracy on 5,000 further training images
 compares the methods; the test accuracy is reported beside it.
 """
 
@@ -144,7 +144,9 @@ def key(result: dict[str, Any]) -> str:
 
 def show(results: list[dict[str, Any]]) -> None:
     """The table, in Markdown."""
-    print("| regularizer | options | strength | validation | test | non-zero | weights after shrink | MACs after shrink |")
+    print(
+        "| regularizer | options | strength | validation | test | non-zero | weights after shrink | MACs after shrink |"
+    )
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for r in results:
         options = ", ".join(f"{name}={value}" for name, value in r["options"].items())

@@ -16,7 +16,7 @@ from gossamer.proximal.fused import Move
 from gossamer.proximal.metric import Given, Metric, Root
 from gossamer.proximal.units import unit_step_
 from gossamer.regularizers import Units, UnitTerm
-from gossamer.shrinking.units import NONE
+from gossamer.shrinking.units import NONE, find_units
 
 PENALTIES = [L0(), L1(), TransformedL1(1.0), SCAD(0.5, 3.7), MCP(0.5, 3.0), Log(2.0), CappedL1(0.7), Lp(0.5)]
 
@@ -126,11 +126,11 @@ def test_the_step_in_a_metric_minimises_its_objective():
             assert cost(x) <= cost(x + 1e-3 * torch.randn_like(x)) + 1e-9
 
 
-def one_step(compile: bool, make, optimizer_of, dtype: torch.dtype, steps: int = 3) -> tuple[list[Tensor], object]:  # noqa: A002
+def one_step(fused: bool, make, optimizer_of, dtype: torch.dtype, steps: int = 3) -> tuple[list[Tensor], object]:
     model = network(dtype)
     regularizer = make(model)
     optimizer = optimizer_of(model)
-    handle = gossamer.attach(optimizer, regularizer, compile=compile)
+    handle = gossamer.attach(optimizer, regularizer, compile=fused)
     torch.manual_seed(2)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -169,7 +169,7 @@ def example_of(model: nn.Module) -> Tensor:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_fused_equals_plain(recipe: str, optimizer: str):
     (plain, _), (fused, handle) = (
-        one_step(compile, RECIPES[recipe], OPTIMIZERS[optimizer], torch.float64) for compile in (False, True)
+        one_step(own, RECIPES[recipe], OPTIMIZERS[optimizer], torch.float64) for own in (False, True)
     )
     assert handle.fused_units._tables is not None  # type: ignore[attr-defined]
     for expected, received in zip(plain, fused, strict=True):
@@ -179,18 +179,18 @@ def test_fused_equals_plain(recipe: str, optimizer: str):
 
 def test_fused_equals_plain_in_single_precision():
     (plain, _), (fused, _) = (
-        one_step(compile, RECIPES["unit_tl1"], OPTIMIZERS["SGD"], torch.float32, 1) for compile in (False, True)
+        one_step(own, RECIPES["unit_tl1"], OPTIMIZERS["SGD"], torch.float32, 1) for own in (False, True)
     )
     for expected, received in zip(plain, fused, strict=True):
         torch.testing.assert_close(received, expected, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("compile", [False, True])
-def test_exclusive_and_weights_that_wait_take_the_plain_step(compile: bool):  # noqa: FBT001
+@pytest.mark.parametrize("fused", [False, True])
+def test_exclusive_and_weights_that_wait_take_the_plain_step(fused: bool):
     model = network()
     regularizer = gossamer.combined_group_exclusive(model, 0.1, groups="units", example=EXAMPLE.double())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    gossamer.attach(optimizer, regularizer, compile=compile)
+    gossamer.attach(optimizer, regularizer, compile=fused)
     before = regularizer.value()
     model(EXAMPLE.double()).mean().mul(0).backward()
     optimizer.step()
@@ -226,9 +226,7 @@ def test_parameters_without_a_gradient_keep_their_units():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_rescaling_a_scale_free_weight_changes_no_output(training: bool):  # noqa: FBT001
-    from gossamer.shrinking.units import find_units
-
+def test_rescaling_a_scale_free_weight_changes_no_output(training: bool):
     model = network()
     for norm in (model.norm, model.groups, model.layer):
         norm.eps = 1e-14
@@ -257,17 +255,25 @@ def test_rescaling_a_scale_free_weight_changes_no_output(training: bool):  # noq
     torch.testing.assert_close(scaled(x), model(x), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("groups", ["units", "outputs"])
-def test_norms_are_kept_through_the_step(groups: str, compile: bool):  # noqa: FBT001
+def test_norms_are_kept_through_the_step(groups: str, fused: bool):
     model = network()
     regularizer = gossamer.integrated_tl1(model, 0.3, groups=groups, example=EXAMPLE.double())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    gossamer.attach(optimizer, regularizer, compile=compile)
-    before = model.first.weight.flatten(1).norm(dim=1), model.third.weight.view(3, -1).norm(dim=1), model.inner.weight.norm()
+    gossamer.attach(optimizer, regularizer, compile=fused)
+    before = (
+        model.first.weight.flatten(1).norm(dim=1),
+        model.third.weight.view(3, -1).norm(dim=1),
+        model.inner.weight.norm(),
+    )
     model(EXAMPLE.double()).mean().mul(0).backward()
     optimizer.step()
-    after = model.first.weight.flatten(1).norm(dim=1), model.third.weight.view(3, -1).norm(dim=1), model.inner.weight.norm()
+    after = (
+        model.first.weight.flatten(1).norm(dim=1),
+        model.third.weight.view(3, -1).norm(dim=1),
+        model.inner.weight.norm(),
+    )
     for expected, received in zip(before, after, strict=True):
         alive = received > 0
         torch.testing.assert_close(received[alive], expected[alive])
@@ -278,9 +284,10 @@ def test_norms_are_kept_through_the_step(groups: str, compile: bool):  # noqa: F
 def test_training_holding_and_shrinking_in_place():
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
-        nn.Linear(32, 2),
-    )  # fmt: skip
+        *(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU()),
+        *(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(32, 2)),
+    )
     x = torch.randn(32, 1, 6, 6)
     y = (x.mean((1, 2, 3)) > 0).long()
     regularizer = gossamer.unit_tl1(model, 0.03, example=x)

@@ -1,4 +1,4 @@
-"""The proximal step of a regularizer with units, in one call of the native kernel: two passes over the weights, in place.
+"""The proximal step of a regularizer with units in one call of the native kernel: two passes over the weights.
 
 The kernel takes contiguous float32 or float64 tensors on the CPU, one element-wise scalar penalty for each weight, and
 one penalty on the norms of units. Everything else takes the plain implementation (`gossamer.proximal.units`), with the

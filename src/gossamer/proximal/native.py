@@ -27,7 +27,7 @@ __all__ = ["Kernel", "UnitKernel", "load_kernel", "load_unit_kernel"]
 
 # (address of the table, address of the steps, weights in them, threads) -> 0 where a weight may not be finite
 Kernel = Callable[[int, int, int, int], int]
-# (tensors, steps, their number, parts, their number, groups, threads), addresses but for the numbers; see kernel/units.hpp
+# (tensors, steps, their number, parts, their number, groups, threads); addresses of the records of kernel/units.hpp
 UnitKernel = Callable[[int, int, int, int, int, int, int], int]
 
 _SOURCES = Path(__file__).with_name("kernel")

@@ -1,7 +1,7 @@
 """From the rules of a recipe to a regularizer: terms on units become terms of the whole model.
 
 A recipe gives each weight its terms. A term with `groups="units"` has no group inside one weight. Its coefficient on a
-unit is the mean over the weights that the unit holds, times the root of the unit's size where the recipe scales by size.
+unit is the mean over the weights that the unit holds, times the root of the unit's size if the recipe scales by size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.layers import Weight, find_weights, is_parameter, original_module
-from gossamer.regularizers.regularizer import Regularizer, Rule, Term
+from gossamer.regularizers.regularizer import Regularizer, Rule, Term, require_strength
 from gossamer.regularizers.selection import LayerOptions
 from gossamer.regularizers.units import KeptNorm, Slices, Units, UnitTerm
 from gossamer.shrinking.units import NONE, UnitMap, find_units
@@ -33,6 +33,7 @@ def assemble(
     model: nn.Module, strength: float, rules: Iterable[Rule], options: LayerOptions, *, by_size: bool = False
 ) -> Regularizer:
     """The regularizer of these rules, analysed with the example where units or kept norms need it."""
+    require_strength(strength)
     rules = tuple(rules)
     model = original_module(model)
     on_units = any(term.groups == "units" for rule in rules for term in rule.terms)
@@ -82,8 +83,8 @@ class _Assembly:
         if self.terms and not slices:
             why = "; ".join(f"{axis}: {reason}" for axis, reason in self.reasons.items())
             raise GossamerError(
-                f'`groups="units"`: the chosen layers of {type(self.model).__name__} have no units that could be removed '
-                f"({why}). Use groups of single weights, such as `groups=\"outputs\"`."
+                f'`groups="units"`: the chosen layers of {type(self.model).__name__} have no units that could be '
+                f'removed ({why}). Use groups inside single weights, such as `groups="outputs"`.'
             )
         held = torch.zeros(self.found.count, dtype=torch.long)
         for own in slices:

@@ -150,7 +150,7 @@ def unit_tl1(
     model: nn.Module,
     strength: float,
     *,
-    example: Example,
+    example: Example | None = None,
     a: float = 1.0,
     balance: float = 0.5,
     **layers: Unpack[LayerOptions],
@@ -159,13 +159,13 @@ def unit_tl1(
 
     u runs over the removable units of the network (`groups="units"`), so what becomes zero together can be removed by
     `shrink`; the second sum, over single weights, makes what stays sparse. b is `balance`: with 0 only units are
-    penalised, with 1 only single weights.
+    penalised, with 1 only single weights. `example`, what the model is called with, is required.
     """
     if not 0 <= balance <= 1:
         raise GossamerError(f"`balance` must be between 0 and 1; received {balance!r}.")
     transformed = TransformedL1(a)
     on_units = Term(Group(transformed), 1 - balance, "units")
-    terms = tuple(term for term in (Term(transformed, balance), on_units) if term.coefficient > 0 or term is on_units)
+    terms = (Term(transformed, balance), on_units) if balance > 0 else (on_units,)
     return _alike(model, strength, lambda weight: terms, {**layers, "example": example}, by_size=True)
 
 

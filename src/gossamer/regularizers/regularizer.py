@@ -17,7 +17,14 @@ from gossamer.layers import Groups, Layout, Weight
 from gossamer.penalties import Penalty
 from gossamer.regularizers.units import Units
 
-__all__ = ["Regularizer", "Rule", "Term"]
+__all__ = ["Regularizer", "Rule", "Term", "require_strength"]
+
+
+def require_strength(strength: float) -> None:
+    """Raise `GossamerError` unless the strength is a finite number that is not negative."""
+    number = isinstance(strength, int | float)
+    if not (number and math.isfinite(strength) and strength >= 0):
+        raise GossamerError(f"`strength` must be finite and not negative; received {strength!r}.")
 
 
 @dataclass(frozen=True)
@@ -90,9 +97,7 @@ class Regularizer:
     units: Units | None = None
 
     def __post_init__(self) -> None:
-        number = isinstance(self.strength, int | float)
-        if not (number and math.isfinite(self.strength) and self.strength >= 0):
-            raise GossamerError(f"`strength` must be finite and not negative; received {self.strength!r}.")
+        require_strength(self.strength)
         if not self.rules:
             raise GossamerError("No weight is left to regularize. Choose other layers by `only` and `skip`.")
 

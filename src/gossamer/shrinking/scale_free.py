@@ -102,9 +102,7 @@ def _scale_free(analysis: Analysis, layer: Layer, nodes: dict[str, fx.Node]) -> 
 
 def _has_rows(node: fx.Node) -> bool:
     """Whether dimension 0 of the weight are the outputs."""
-    return node.target is aten.linear.default or (
-        node.target in CONVOLUTIONS and "transpose" not in str(node.target)
-    )
+    return node.target is aten.linear.default or (node.target in CONVOLUTIONS and "transpose" not in str(node.target))
 
 
 def _readers(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node] | None]:
