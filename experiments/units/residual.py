@@ -4,7 +4,7 @@
     python experiments/units/residual.py --train    # train what residual.jsonl lacks; an interrupted run is resumed
 
 Fashion-MNIST, the first 12,000 training images, 8 epochs, SGD with momentum 0.9; the penalty warms up over the first
-30 % of the steps and ends at 65 %, from where on its zeros are held. Validation accuracy on 5,000 further training images
+30 % of the steps and ends at 65 %, from where on its zeros are held. Accuracy on 5,000 further training images
 compares the methods; the test accuracy is reported beside it.
 """
 

@@ -136,7 +136,7 @@ class _Assembly:
         where: dict[int, tuple[torch.device, str]] = {}
         for own in slices:
             device = own.weight.parameter.device
-            for unit in own.units[own.units != NONE].unique().tolist():
+            for unit in torch.unique(own.units[own.units != NONE]).tolist():
                 other, name = where.setdefault(unit, (device, own.weight.name))
                 if other != device:
                     raise GossamerError(

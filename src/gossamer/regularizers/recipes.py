@@ -13,7 +13,6 @@ from typing import Unpack
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.example import Example
 from gossamer.layers import Groups, Weight, require_groups
 from gossamer.penalties import L1, L2, Exclusive, Group, TransformedL1
 from gossamer.regularizers.assembly import assemble
@@ -150,7 +149,6 @@ def unit_tl1(
     model: nn.Module,
     strength: float,
     *,
-    example: Example | None = None,
     a: float = 1.0,
     balance: float = 0.5,
     **layers: Unpack[LayerOptions],
@@ -166,7 +164,7 @@ def unit_tl1(
     transformed = TransformedL1(a)
     on_units = Term(Group(transformed), 1 - balance, "units")
     terms = (Term(transformed, balance), on_units) if balance > 0 else (on_units,)
-    return _alike(model, strength, lambda weight: terms, {**layers, "example": example}, by_size=True)
+    return _alike(model, strength, lambda weight: terms, layers, by_size=True)
 
 
 def transformed_l1(model: nn.Module, strength: float, *, a: float = 1.0, **layers: Unpack[LayerOptions]) -> Regularizer:

@@ -79,7 +79,7 @@ class Bucket:
     def scatter_(self, tensors: Callable[[Weight], Tensor], matrix: Tensor) -> None:
         """The inverse of `gather`, in place."""
         sizes = [slices.size * index.size(1) for slices, index in self.parts]
-        for (slices, index), part in zip(self.parts, matrix.split(sizes, dim=1), strict=True):
+        for (slices, index), part in zip(self.parts, torch.split(matrix, sizes, dim=1), strict=True):
             slices.write_(tensors(slices.weight), index, part)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -64,7 +65,7 @@ _HOMOGENEOUS: set[OpOverload] = {
     *VIEWS,
 }
 
-_Blocks = Callable[[Analysis, fx.Node, Tensor], Tensor | None]
+_Blocks = Callable[[Analysis, fx.Node, Tensor, Tensor], Tensor | None]
 
 
 def scale_free_weights(analysis: Analysis) -> tuple[ScaleFree, ...]:
@@ -165,7 +166,7 @@ def _numbered(rows: Tensor, outputs: Tensor) -> Tensor | None:
 
 _CHANNEL_NORMS: set[OpOverload] = {aten.batch_norm.default, aten.instance_norm.default}
 
-_NORMS: dict[OpOverload, _Blocks] = {
+_NORMS: dict[Any, _Blocks] = {
     aten.batch_norm.default: _rows,
     aten.instance_norm.default: _rows,
     aten.group_norm.default: _groups_of_rows,
