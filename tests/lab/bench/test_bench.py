@@ -26,6 +26,7 @@ from gossamer_lab.bench.timing import Timing, time_interleaved
 from gossamer_lab.bench.torch_compile import _root_polynomial, _transformed_l1, torch_compile
 from gossamer_lab.bench.training_loop import training_loop
 from gossamer_lab.bench.training_step import training_step
+from gossamer_lab.bench.unit_step import unit_step
 from gossamer_lab.bench.whole_training import whole_training
 from gossamer_lab.reporting.page import filled
 
@@ -35,6 +36,7 @@ SMALL = {
     "proximal-step": lambda: proximal_step(rows=20, columns=12, seconds=0.0),
     "training-step": lambda: training_step([Workload("small", lambda: nn.Linear(5, 10), (4, 5))], seconds=0.0),
     "adaptive-step": lambda: adaptive_step(widths=[4], seconds=0.0),
+    "unit-step": lambda: unit_step([Workload("small", lambda: perceptron(4), (4, 784))], seconds=0.0),
     "inference": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
     "shrink": lambda: shrink_cost([10_000]),
     "whole-training": lambda: whole_training(epochs=1, width=2),

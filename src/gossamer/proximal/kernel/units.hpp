@@ -31,13 +31,13 @@ struct UnitTensor {
     const int64_t *blocks;    // the block of each row, ascending; nullptr if norms are not kept
     double *norms;            // squared, of the rows before the step
     double *sums;             // of the rows, if they hold units: [sum][row]
-    double *factors;          // of the columns and taps, if they hold units
+    void *factors;            // of the columns and taps, if they hold units; in the precision of the weights
     int32_t holds_columns, follows_columns;
 };
 
 struct Part {
     int64_t tensor, first, last;  // rows; no block is split
-    double *sums;                 // of the columns and taps, if columns hold units: [sum][column][tap]
+    void *sums;                   // of the columns and taps, if columns hold units: [sum][column][tap], like the weights
 };
 
 struct UnitMember {
@@ -79,12 +79,12 @@ double sum_of_squares(const Real *w, int64_t n) {
 }
 
 // sums[j * stride + i] += w_i^2 p_i^j, where p_i = size * inverse_i > 0; the last sum has the weights that wait
-template <typename Real>
-void add_moments_at(double *sums, int64_t stride, const Real *w, const Real *p, double size, int64_t n) {
+template <typename Sum, typename Real>
+void add_moments_at(Sum *sums, int64_t stride, const Real *w, const Real *p, Real size, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-        const double step = size * (p ? double(p[i]) : 1.0), square = double(w[i]) * double(w[i]);
-        double part = step > 0 ? square : 0.0;
+        const Real step = size * (p ? p[i] : Real(1)), square = w[i] * w[i];
+        Real part = step > 0 ? square : Real(0);
         sums[moment_count * stride + i] += square - part;
         for (int j = 0; j < moment_count; ++j, part *= step) sums[j * stride + i] += part;
     }
@@ -94,10 +94,12 @@ template <typename Real>
 double first_pass(const UnitTensor &tensor, const Step &step, const Part &part, bool in_metric) {
     const Term &term = tensor.weight.terms[0];
     const int64_t length = tensor.columns * tensor.taps;
+    const Real size = Real(step.size);
+    Real *const column_sums = static_cast<Real *>(part.sums);
     double check = 0;
     if (tensor.units && tensor.holds_columns) {
         const int64_t all = (in_metric ? sum_count : 1) * length;
-        for (int64_t i = 0; i < all; ++i) part.sums[i] = 0;
+        for (int64_t i = 0; i < all; ++i) column_sums[i] = 0;
     }
     for (int64_t row = part.first; row < part.last; ++row) {
         Real *const data = static_cast<Real *>(step.data) + row * length;
@@ -108,13 +110,13 @@ double first_pass(const UnitTensor &tensor, const Step &step, const Part &part, 
             if (term.kind != absent) check += single_step(w, p, n, term, term.coefficient * step.size);
             if (!tensor.units) return;
             if (tensor.holds_columns && in_metric) {
-                add_moments_at(part.sums + first, length, w, p, step.size, n);
+                add_moments_at(column_sums + first, length, w, p, size, n);
             } else if (tensor.holds_columns) {
-                double *const sums = part.sums + first;
+                Real *const sums = column_sums + first;
 #pragma omp simd
-                for (int64_t i = 0; i < n; ++i) sums[i] += double(w[i]) * double(w[i]);
+                for (int64_t i = 0; i < n; ++i) sums[i] += w[i] * w[i];
             } else if (in_metric) {
-                for (int64_t i = 0; i < n; ++i) add_moments_at(own, 1, w + i, p ? p + i : nullptr, step.size, 1);
+                for (int64_t i = 0; i < n; ++i) add_moments_at(own, 1, w + i, p ? p + i : nullptr, size, 1);
             } else {
                 own[0] += sum_of_squares(w, n);
             }
@@ -126,7 +128,8 @@ double first_pass(const UnitTensor &tensor, const Step &step, const Part &part, 
 }
 
 // The sums of all parts and tensors, added to those of their units in a fixed order.
-inline void add_up_units(const UnitTensor *tensors, int64_t count, const Part *parts, int64_t part_count,
+template <typename Real>
+void add_up_units(const UnitTensor *tensors, int64_t count, const Part *parts, int64_t part_count,
                          const UnitGroups &groups) {
     const int sums = groups.in_metric ? sum_count : 1;
     for (int64_t i = 0; i < sums * groups.count; ++i) groups.totals[i] = 0;
@@ -140,7 +143,7 @@ inline void add_up_units(const UnitTensor *tensors, int64_t count, const Part *p
     for (int64_t i = 0; i < part_count; ++i) {
         const UnitTensor &tensor = tensors[parts[i].tensor];
         if (!tensor.units || !tensor.holds_columns) continue;
-        const double *own = parts[i].sums;
+        const Real *own = static_cast<const Real *>(parts[i].sums);
         for (int j = 0; j < sums; ++j)
             for (int64_t column = 0; column < tensor.columns; ++column, own += tensor.taps) {
                 if (tensor.units[column] < 0) continue;
@@ -206,12 +209,13 @@ double unit_factors(const UnitTensor *tensors, const Step *steps, const UnitGrou
 }
 
 // The results of the units, at each column and tap of the tensors whose columns hold them.
-inline void spread_factors(const UnitTensor &tensor, const UnitGroups &groups) {
+template <typename Real>
+void spread_factors(const UnitTensor &tensor, const UnitGroups &groups) {
     if (!tensor.units || !tensor.holds_columns) return;
     const double none = groups.in_metric ? std::numeric_limits<double>::infinity() : 0.0;
-    double *factor = tensor.factors;
+    Real *factor = static_cast<Real *>(tensor.factors);
     for (int64_t column = 0; column < tensor.columns; ++column) {
-        const double own = tensor.units[column] < 0 ? none : groups.results[tensor.units[column]];
+        const Real own = Real(tensor.units[column] < 0 ? none : groups.results[tensor.units[column]]);
         for (int64_t tap = 0; tap < tensor.taps; ++tap) *factor++ = own;
     }
 }
@@ -221,13 +225,13 @@ template <typename Real, typename Factor>
 void apply_factors(Real *w, const Real *p, int64_t n, Real size, bool in_metric, const Factor factor) {
     if (!in_metric) {
 #pragma omp simd
-        for (int64_t i = 0; i < n; ++i) w[i] -= w[i] * Real(factor(i));
+        for (int64_t i = 0; i < n; ++i) w[i] -= w[i] * factor(i);
         return;
     }
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
         const Real step = size * (p ? p[i] : Real(1));
-        w[i] -= step > 0 ? w[i] * (step / (Real(factor(i)) + step)) : Real(0);
+        w[i] -= step > 0 ? w[i] * (step / (factor(i) + step)) : Real(0);
     }
 }
 
@@ -242,11 +246,11 @@ void second_pass(const UnitTensor &tensor, const Step &step, const Part &part, c
         const int32_t own = tensor.units && !tensor.holds_columns ? tensor.units[row] : -1;
         if (tensor.units && (tensor.holds_columns || own >= 0))
             for_row<Real>(tensor, step, row, [&](int64_t first, int64_t n, const Real *p) {
-                const double *const factors = tensor.factors + first;
+                const Real *const factors = static_cast<const Real *>(tensor.factors) + first;
                 if (tensor.holds_columns)
                     apply_factors(data + first, p, n, size, in_metric, [=](int64_t i) { return factors[i]; });
                 else
-                    apply_factors(data + first, p, n, size, in_metric, [f = groups.results[own]](int64_t) { return f; });
+                    apply_factors(data + first, p, n, size, in_metric, [f = Real(groups.results[own])](int64_t) { return f; });
             });
         if (tensor.followed && !tensor.follows_columns && tensor.followed[row] >= 0 && groups.dead[tensor.followed[row]])
             for (int64_t i = 0; i < length; ++i) data[i] = 0;
@@ -278,9 +282,9 @@ int32_t unit_step(const UnitTensor *tensors, const Step *steps, int64_t count, c
             check += first_pass<Real>(tensors[parts[i].tensor], steps[parts[i].tensor], parts[i], groups.in_metric);
 #pragma omp single
         {
-            add_up_units(tensors, count, parts, part_count, groups);
+            add_up_units<Real>(tensors, count, parts, part_count, groups);
             check += unit_factors<Real>(tensors, steps, groups);
-            for (int64_t t = 0; t < count; ++t) spread_factors(tensors[t], groups);
+            for (int64_t t = 0; t < count; ++t) spread_factors<Real>(tensors[t], groups);
         }
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < part_count; ++i) {
