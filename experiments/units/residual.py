@@ -72,15 +72,16 @@ METHODS: dict[str, Maker | None] = {
 # (method, strength, options); without `groups` those of today, per layer
 SETTINGS: list[tuple[str, float, dict[str, Any]]] = [
     ("none", 0.0, {}),
-    *[("unit Tl1", s, {"balance": 0.1}) for s in (1e-3, 2e-3)],
+    ("unit Tl1", 1e-3, {"balance": 0.1}),
     ("integrated Tl1", 5e-3, {}),
+    ("unit Tl1", 2e-3, {"balance": 0.1}),
+    ("group Tl1", 2e-3, {"groups": "units", "scale_by_size": True}),
     ("group lasso", 4e-3, {}),
-    *[("group Tl1", s, {"groups": "units", "scale_by_size": True}) for s in (1e-3, 2e-3)],
+    ("unit Tl1", 2e-3, {"balance": 0.1, "keep_norms": False}),
+    ("integrated Tl1", 1e-2, {}),
     *[("unit Tl1", s, {"balance": 0.3}) for s in (1e-3, 2e-3)],
-    *[("unit Tl1", s, {"balance": 0.1, "keep_norms": False}) for s in (1e-3, 2e-3)],
-    *[("integrated Tl1", s, {}) for s in (1e-2, 2e-2)],
+    ("group Tl1", 1e-3, {"groups": "units", "scale_by_size": True}),
     *[("integrated Tl1", s, {"scale_by_size": True}) for s in (2e-3, 4e-3)],
-    *[("group lasso", s, {}) for s in (1e-3, 1e-2)],
     *[("group lasso", s, {"groups": "units"}) for s in (1e-3, 2e-3)],
     *[("integrated Tl1", s, {"groups": "units", "scale_by_size": True}) for s in (1e-3, 2e-3)],
 ]

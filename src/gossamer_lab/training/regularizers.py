@@ -73,6 +73,13 @@ REGULARIZERS: dict[str, RegularizerSpec] = {
     "integrated-tl1-by-input": RegularizerSpec("integrated_tl1", 1e-3, _INTEGRATED, {"groups": "inputs"}),
     "integrated-tl1-by-tap": RegularizerSpec("integrated_tl1", 1e-3, _INTEGRATED, {"groups": "taps"}),
     "integrated-tl1-by-size": RegularizerSpec("integrated_tl1", 1e-3, _INTEGRATED, {"scale_by_size": True}),
+    "integrated-tl1-of-units": RegularizerSpec(
+        "integrated_tl1", 1e-3, _INTEGRATED, {"groups": "units", "scale_by_size": True}
+    ),
+    "sparse-group-lasso-of-units": RegularizerSpec("sparse_group_lasso", arguments={"groups": "units"}),
+    "combined-group-exclusive-of-units": RegularizerSpec(
+        "combined_group_exclusive", parameters={"s": 0.2}, arguments={"groups": "units"}
+    ),
     "none": RegularizerSpec(None, strength=0.0),
 }
 
