@@ -18,6 +18,7 @@ from gossamer.measurement import Measurement, measure
 from gossamer.proximal import ProximalStep, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
+    UnregularizedWarning,
     combined_group_exclusive,
     group_lasso,
     group_transformed_l1,
@@ -39,6 +40,7 @@ __all__ = [
     "Plan",
     "ProximalStep",
     "Regularizer",
+    "UnregularizedWarning",
     "attach",
     "combined_group_exclusive",
     "constant",

@@ -53,8 +53,7 @@ def attach(
         optimizer: the optimizer that trains the weights of the regularizer, or a wrapper of it: accelerate's,
             ZeroRedundancyOptimizer, Lookahead, SAM.
         regularizer: the result of `gossamer.integrated_tl1` or another recipe.
-        metric: "auto" is "adaptive" for Adam and other optimizers that scale the gradient of each weight, and
-        "euclidean"
+        metric: "auto" is "adaptive" for Adam and other optimizers that scale the gradient of each weight, "euclidean"
             for the rest. "adaptive" gives each weight its own step size; weights without a gradient so far wait
             for their first one. "euclidean" behind an adaptive optimizer minimises another objective.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.

@@ -83,7 +83,7 @@ STEP_RECORD = np.dtype(
 )
 
 _LARGEST_TILE = 1024  # groups per tile, as in the kernel
-_TILE_WEIGHTS = 4096  # per row of a tile: 16 KB, half of a first-level cache
+_TILE_WEIGHTS = 4096  # per row of a tile, at most a chunk of the kernel: 16 KB, half of a first-level cache
 _CHUNK_WEIGHTS = 16_384  # per tile without groups
 
 
@@ -104,7 +104,8 @@ def write_record(row: np.void, rule: Rule, weight: Tensor, metric: Metric | None
     blocks = blocks_of(weight, rule.weight.layout, _groups(rule))
     assert blocks is not None  # checked by `supports`
     row["blocks"], row["rows"], row["groups"], row["taps"] = astuple(blocks)
-    row["tile"] = _tile(blocks, grouped=_groups(rule) is not None)
+    weights = _TILE_WEIGHTS if metric is None else _TILE_WEIGHTS // 2  # the metric is in the cache as well
+    row["tile"] = _tile(blocks, weights) if _groups(rule) is not None else _CHUNK_WEIGHTS
     row["is_double"] = weight.dtype == torch.float64
     row["metric_kind"] = metric_kind(metric)
     for record, term in zip(row["terms"], rule.terms, strict=False):
@@ -203,9 +204,8 @@ def _lp_series(p: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return chebyshev.chebfit(nodes, gone / e, _SERIES - 1)
 
 
-def _tile(blocks: Blocks, *, grouped: bool) -> int:
-    if not grouped:
-        return _CHUNK_WEIGHTS
-    largest = min(_LARGEST_TILE, max(1, _TILE_WEIGHTS // blocks.taps))
+def _tile(blocks: Blocks, weights: int) -> int:
+    """Groups per tile, so that a row of it has about `weights` weights."""
+    largest = min(_LARGEST_TILE, max(1, weights // blocks.taps))
     # Groups spread over rows: long contiguous reads are fast, but each thread needs a tile.
     return largest if blocks.rows == 1 else min(largest, -(-blocks.groups // torch.get_num_threads()))

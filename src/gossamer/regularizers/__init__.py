@@ -14,6 +14,7 @@ from gossamer.regularizers.recipes import (
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions
 from gossamer.regularizers.units import Bucket, KeptNorm, Slices, Units, UnitTerm
+from gossamer.regularizers.unknown import UnregularizedWarning
 
 __all__ = [
     "Bucket",
@@ -25,6 +26,7 @@ __all__ = [
     "Term",
     "UnitTerm",
     "Units",
+    "UnregularizedWarning",
     "combined_group_exclusive",
     "group_lasso",
     "group_transformed_l1",

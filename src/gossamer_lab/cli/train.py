@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -73,6 +74,8 @@ def run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions)
     jobs = [_Job(folder, config, *assemble(config, images)) for folder, config in configs.items()]
 
     path = _open_runs(dataset, options, jobs)
+    # A request to terminate ends a run as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _train_and_show(options, jobs, images, path)
     except KeyboardInterrupt:

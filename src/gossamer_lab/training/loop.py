@@ -49,9 +49,12 @@ def train(
 
     Raises:
         DivergedError: If the objective is no longer finite.
-        GossamerError: If another run is in progress in the same folder, or the checkpoint cannot be used.
+        GossamerError: If another run is in progress in the same folder, or has replaced this one, or if the checkpoint
+            cannot be used.
     """
     with run.lock():
+        if run.read_config() != config:
+            raise GossamerError(f"{run.path} now holds another run, which started with `--overwrite`.")
         yield from _train(model, dataset, regularizer, config, run)
 
 
@@ -59,7 +62,7 @@ def _train(
     model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
-    checkpoint = load_checkpoint(run.checkpoint, model) if run.checkpoint.exists() else None
+    checkpoint = load_checkpoint(run, model)
     _to_channels_last(model)
     named = dict(model.named_parameters())
     parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
@@ -112,7 +115,7 @@ def _train(
         run.append_metrics(metrics)
         if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
             run.sync_metrics()
-            save_checkpoint(run.checkpoint, model, optimizer, progress)
+            save_checkpoint(run, model, optimizer, progress)
             saved = time.perf_counter()
         history.append(metrics)
         yield metrics

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "norm.hpp"
@@ -46,7 +47,8 @@ void add_up(double *sums, int64_t n, int64_t taps, const Part part) {
 // w <- w - w shrinkage(||w_g||) / ||w_g||
 template <typename Real>
 double norm_step(Tile<Real> &tile, const Term *single, const Term &term) {
-    double sums[largest_tile] = {}, check = 0;
+    double sums[largest_tile], check = 0;
+    std::fill_n(sums, tile.count, 0.0);
     tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         if (single) check += single_step(w, p, n, *single, tile.k(*single));
         if (tile.taps == 1)
@@ -80,7 +82,7 @@ void add_moments(double (*sums)[largest_tile], int64_t group, const Real *w, con
                *const m3 = sums[3] + group;
 #pragma omp simd
         for (int64_t i = 0; i < n; ++i) {
-            double part = p[i] > 0 ? double(w[i]) * double(w[i]) : 0.0;
+            double part = double(w[i]) * double(w[i]) * double(p[i] > 0);
             m0[i] += part;
             m1[i] += part *= p[i];
             m2[i] += part *= p[i];
@@ -93,7 +95,7 @@ void add_moments(double (*sums)[largest_tile], int64_t group, const Real *w, con
         Real m0 = 0, m1 = 0, m2 = 0, m3 = 0;
 #pragma omp simd reduction(+ : m0, m1, m2, m3)
         for (int64_t i = first; i < last; ++i) {
-            Real part = p[i] > 0 ? w[i] * w[i] : Real(0);
+            Real part = w[i] * w[i] * Real(p[i] > 0);  // a branch here would keep GCC's sums in memory
             m0 += part;
             m1 += part *= p[i];
             m2 += part *= p[i];
@@ -106,7 +108,8 @@ void add_moments(double (*sums)[largest_tile], int64_t group, const Real *w, con
 // w_i <- w_i - w_i p_i / (rho_g + p_i), see norm.hpp
 template <typename Real>
 double norm_step_in_metric(Tile<Real> &tile, const Term *single, const Term &term) {
-    double sums[moment_count][largest_tile] = {}, check = 0;
+    double sums[moment_count][largest_tile], check = 0;
+    for (auto &moment : sums) std::fill_n(moment, tile.count, 0.0);  // not more: it would evict the tile
     tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         if (single) check += single_step(w, p, n, *single, tile.k(*single));
         add_moments(sums, group, w, p, n, tile.taps);
@@ -153,9 +156,9 @@ double exclusive_step(Tile<Real> &tile, const Term *single, const Term &term) {
                 return (step_of(i) > 0) & (std::fabs(w[i]) > own_k * total[g] * step_of(i));
             };
             add_up<Real>(magnitudes + group, n, tile.taps,
-                         [=](int64_t g, int64_t i) { return survives(g, i) ? std::fabs(w[i]) : Real(0); });
+                         [=](int64_t g, int64_t i) { return std::fabs(w[i]) * Real(survives(g, i)); });
             add_up<Real>(steps + group, n, tile.taps,
-                         [=](int64_t g, int64_t i) { return survives(g, i) ? step_of(i) : Real(0); });
+                         [=](int64_t g, int64_t i) { return step_of(i) * Real(survives(g, i)); });
         });
         rising = false;
         for (int64_t g = 0; g < tile.count; ++g) {
@@ -181,7 +184,8 @@ double l1_minus_l2_step(Tile<Real> &tile, const Term *single, const Term &term) 
     const double k = tile.k(term);
     const Real own_k = Real(k);
     const auto soft = [=](Real w) { return w - std::copysign(least(std::fabs(w), own_k), w); };
-    double sums[largest_tile] = {}, check = 0;
+    double sums[largest_tile], check = 0;
+    std::fill_n(sums, tile.count, 0.0);
     tile.for_chunks([&](Real *w, const Real *p, int64_t group, int64_t n) {
         if (single) check += single_step(w, p, n, *single, tile.k(*single));
         add_up<Real>(sums + group, n, tile.taps, [=](int64_t, int64_t i) { return soft(w[i]) * soft(w[i]); });

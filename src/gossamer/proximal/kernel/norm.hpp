@@ -157,7 +157,8 @@ double only_root(const Profile &phi, double k, double norm, double mean, const G
         const double reciprocal = 1 / length.y - 1 / pull;
         const double growth = k * phi.curvature(r) * (length.y + rho * length.slope) / (pull * pull);
         double next = rho - reciprocal / (growth - length.slope / (length.y * length.y));
-        if (std::fabs(next - rho) <= tolerance * rho) return next;
+        const double change = (next - rho) / rho;  // Newton's method squares it, up to a factor, in the next iteration
+        if (16 * change * change <= tolerance) return next;
         if (!(next > low && next < high)) next = low > 0 ? std::sqrt(low * high) : high / 16;
         if (!(std::fabs(next - rho) > tolerance * rho)) return next;
         rho = next;

@@ -2,15 +2,11 @@
 //
 // The formulas are derived in gossamer.penalties. `at` precomputes what depends on k only: once per tensor, in double
 // precision, if all weights take the same step, otherwise in every vector lane. Some penalties have a faster formula
-// `quick(k)(m)` that is valid only under conditions:
-//
-//     one k for all weights   `is_quick(k)` tells whether it is valid for every m
-//     k per weight            the result is NaN where it is not valid, and the caller uses the other formula
+// `quick(k)(m)`, which is valid for every m if `is_quick(k)`, and for m = 0 with every k.
 
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "power.hpp"
 #include "table.hpp"
@@ -91,8 +87,7 @@ inline float small_polynomial(float u) {
 // All lengths are divided by max(a, 1); otherwise their powers would overflow for large a.
 //
 // quick: for u <= 1/4 a polynomial in u needs no square root. For magnitudes above the threshold k (a + 1) / a of the convex
-// case, u <= (27/4) q / (1 + q)^3 with q = k (a + 1) / a^2, which is below 1/4 for q <= 0.0414. In the other case,
-// k > a^2 / (2 (a + 1)), the threshold is at least a / 2.
+// case, u <= (27/4) q / (1 + q)^3 with q = k (a + 1) / a^2, which is below 1/4 for q <= 0.0414.
 template <typename Real>
 struct TransformedL1 {
     static constexpr bool has_quick = sizeof(Real) == sizeof(float);
@@ -126,14 +121,12 @@ struct TransformedL1 {
 
     template <typename K>
     auto quick(K k) const {
-        const Real threshold = Real(k * K((a + 1) / a)), half = Real(a / 2);
-        const bool concave = k > K(a / 2 * (a / (a + 1)));
+        const Real threshold = Real(k * K((a + 1) / a));
         return [=, root = Root(*this, k)](Real m) {
             const Real inverse = 1 / (m * root.unit + root.scale);
             const Real scaled = root.numerator * inverse * inverse, u = scaled * inverse * root.unit;
             const Real moved = least(scaled * Real(small_polynomial(u)), m);
-            const bool fails = ((u > Real(0.25)) & (m > threshold)) | (concave & (m > half));
-            return fails ? std::numeric_limits<Real>::quiet_NaN() : m <= threshold ? m : moved;
+            return m <= threshold ? m : moved;
         };
     }
 };
@@ -199,11 +192,7 @@ struct Logarithm {
     template <typename K>
     auto quick(K k) const {
         const Real offset = Real(1 / gamma), own = Real(k / K(scale)), threshold = Real(k / K(scale) * K(gamma));
-        const bool fails = own > offset * offset;
-        return [=, root = Root{offset, own}](Real m) {
-            const Real moved = m > threshold ? least(root(m), m) : m;
-            return fails ? std::numeric_limits<Real>::quiet_NaN() : moved;
-        };
+        return [=, root = Root{offset, own}](Real m) { return m > threshold ? least(root(m), m) : m; };
     }
 
     template <typename K>

@@ -9,7 +9,7 @@
 namespace gossamer {
 
 constexpr int64_t chunk = 4096;         // weights of a row that are processed together; they stay in the cache
-constexpr int64_t quick_chunk = 512;    // weights that are repeated if the quick formula is not valid
+constexpr int64_t quick_chunk = 512;    // weights for which the quick formula is valid, or not
 constexpr int64_t largest_tile = 1024;  // groups; bounds the arrays per group on the stack
 
 // w <- w - sign(w) distance(i, |w|). The result is not finite if a weight is not.
@@ -25,22 +25,23 @@ Real move(Real *w, int64_t n, const Distance distance) {
     return check;
 }
 
-// The same with a quick formula; chunks in which it gives NaN are repeated with the other formula.
-template <typename Real, typename Quick, typename Distance>
-double move_quickly(Real *w, int64_t n, const Quick quick, const Distance distance) {
-    double check = 0;
-    Real before[quick_chunk];
-    for (int64_t first = 0; first < n; first += quick_chunk) {
-        const int64_t length = least(quick_chunk, n - first);
-        for (int64_t i = 0; i < length; ++i) before[i] = w[first + i];
-        Real own = move(w + first, length, [=](int64_t i, Real m) { return quick(first + i, m); });
-        if (!std::isfinite(own)) {
-            for (int64_t i = 0; i < length; ++i) w[first + i] = before[i];
-            own = move(w + first, length, [=](int64_t i, Real m) { return distance(first + i, m); });
-        }
-        check += own;
-    }
-    return check;
+// The largest inverse of a weight that is not zero: zeros stay zero, and the inverses of dead weights are large.
+template <typename Real>
+Real largest_inverse(const Real *w, const Real *p, int64_t n) {
+    Real largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < n; ++i) largest = most(largest, p[i] * Real(w[i] != 0));
+    return largest;
+}
+
+// The proximal step k p_i of a penalty on each weight, by its quick formula where that is valid for the whole chunk.
+template <typename Real, typename Penalty>
+double move_in_metric(Real *w, const Real *p, int64_t n, const Penalty &penalty, Real k) {
+    const auto exact = [=](int64_t i, Real m) { return penalty.at(k * p[i])(m); };
+    if constexpr (Penalty::has_quick)
+        if (penalty.is_quick(double(k) * largest_inverse(w, p, n)))
+            return move(w, n, [=](int64_t i, Real m) { return penalty.quick(k * p[i])(m); });
+    return move(w, n, exact);
 }
 
 // The proximal step of a scalar penalty on each of `n` weights. Without a metric p is nullptr.
@@ -54,12 +55,10 @@ double single_step(Real *w, const Real *p, int64_t n, const Term &term, double k
                     return move(w, n, [quick = penalty.quick(k)](int64_t, Real m) { return quick(m); });
             return move(w, n, [shrinkage = penalty.at(k)](int64_t, Real m) { return shrinkage(m); });
         }
-        const Real own = Real(k);
-        const auto shrinkage = [=](int64_t i, Real m) { return penalty.at(own * p[i])(m); };
-        if constexpr (Penalty::has_quick)
-            return move_quickly(w, n, [=](int64_t i, Real m) { return penalty.quick(own * p[i])(m); }, shrinkage);
-        else
-            return move(w, n, shrinkage);
+        double check = 0;
+        for (int64_t first = 0; first < n; first += quick_chunk)
+            check += move_in_metric(w + first, p + first, least(quick_chunk, n - first), penalty, Real(k));
+        return check;
     });
 }
 

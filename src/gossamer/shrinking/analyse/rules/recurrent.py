@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from gossamer.layers.kinds import GRU, LSTM, RNN, LayerKind
+from gossamer.layers.kind import LayerKind
+from gossamer.layers.kinds import GRU, LSTM, RNN
 from gossamer.shrinking.analyse.domain import AbstractValue, constants_along, expand_along
 from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Layer, LayerCall, ParameterView
 from gossamer.shrinking.analyse.rules.creation import CREATORS
