@@ -3,9 +3,9 @@
     python experiments/units/balance.py            # show the table of balance.jsonl
     python experiments/units/balance.py --train    # train what it lacks; an interrupted run is resumed
 
-The recipe is that of `gossamer train digits`; a fifth of the training images is used for validation, and the test images are
-not. For each balance the strength that leaves the fewest MACs after `shrink` is shown, among those that cost at most one
-point of validation accuracy against no penalty (the mean over the seeds).
+The recipe is that of `gossamer train digits`; a fifth of the training images is used for validation, and the test
+images are not. For each balance the strength that leaves the fewest MACs after `shrink` is shown, among those that cost
+at most one point of validation accuracy against no penalty (the mean over the seeds).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     python experiments/units/paper_networks.py [DATASET ...] --missing  # list what --train would do
 
 Recipe, networks and validation images are those of `gossamer paper table`. Each method has at most eight trials. Among
-those that lose at most the same drop in accuracy, the network with the smallest geometric mean of weights and MACs *after
-shrink* is taken, and trained on all training images with three seeds. An interrupted run is resumed.
+those that lose at most the same drop in accuracy, the network with the smallest geometric mean of weights and MACs
+after `shrink` is taken, and trained on all training images with three seeds. An interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ METHODS: dict[Method, tuple[float, tuple[Shape, ...]]] = {
 
 
 def searches(dataset: str, method: Method) -> tuple[Search, ...]:
-    """The searches of a method on a data set: 25 strengths over two decades, or every second one for each of two shapes."""
+    """The searches of a method: 25 strengths over two decades, or every second one for each of two shapes."""
     lowest, shapes = METHODS[method]
     grid = log_grid(lowest, 2, 25)[:: len(shapes)]
     return tuple(

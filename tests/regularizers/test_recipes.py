@@ -141,7 +141,7 @@ def test_s_must_be_in_range(recipe, s):
 
 
 def test_other_bad_arguments():
-    with pytest.raises(GossamerError, match="positive finite number; received 0"):
+    with pytest.raises(GossamerError, match="positive number between 1e-30 and 1e30; received 0"):
         gossamer.integrated_tl1(lenet(), 1e-3, a=0)
     with pytest.raises(GossamerError, match="'rows'"):
         gossamer.group_lasso(lenet(), 1e-3, groups="rows")
