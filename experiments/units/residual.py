@@ -76,8 +76,10 @@ METHODS: dict[str, Maker | None] = {
 SETTINGS: list[tuple[str, float, dict[str, Any]]] = [
     ("unit Tl1", 2e-3, {"balance": 0.1}),
     ("integrated Tl1", 5e-3, {}),
+    ("integrated Tl1", 3e-3, {}),
+    ("unit Tl1", 2.2e-3, {"balance": 0.1}),
+    ("unit Tl1", 2.2e-3, {"balance": 0.02}),
     ("none", 0.0, {}),
-    ("unit Tl1", 3e-3, {"balance": 0.02}),
     ("integrated Tl1", 1e-2, {}),
     ("group lasso", 4e-3, {}),
     ("unit Tl1", 3e-3, {"balance": 0.1}),

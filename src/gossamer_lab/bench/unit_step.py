@@ -17,6 +17,7 @@ from gossamer_lab.bench.timing import time_interleaved
 __all__ = ["unit_step"]
 
 _STRENGTH = 1e-5
+_STEPS = 10  # of the optimizer before: its second moments are means over several gradients
 _OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
     "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9),
     "Adam": lambda model: torch.optim.Adam(model.parameters(), lr=1e-3),
@@ -64,7 +65,8 @@ def _step(
     model = workload.build()
     optimizer = make_optimizer(model)
     handle = attach(optimizer, make(model, workload.batch(2)[0]))
-    for parameter in model.parameters():
-        parameter.grad = 1e-3 * torch.randn_like(parameter)
-    optimizer.step()  # fills the optimizer's state
+    for _ in range(_STEPS):
+        for parameter in model.parameters():
+            parameter.grad = 1e-3 * torch.randn_like(parameter)
+        optimizer.step()
     return lambda: handle.after_step(optimizer, (), {})
