@@ -79,8 +79,8 @@ double sum_of_squares(const Real *w, int64_t n) {
 }
 
 // sums[j * stride + i] += w_i^2 p_i^j, where p_i = size * inverse_i > 0; the last sum has the weights that wait
-template <typename Sum, typename Real>
-void add_moments_at(Sum *sums, int64_t stride, const Real *w, const Real *p, Real size, int64_t n) {
+template <typename Real>
+void add_moments_at(Real *sums, int64_t stride, const Real *w, const Real *p, Real size, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
         const Real step = size * (p ? p[i] : Real(1)), square = w[i] * w[i];
@@ -88,6 +88,23 @@ void add_moments_at(Sum *sums, int64_t stride, const Real *w, const Real *p, Rea
         sums[moment_count * stride + i] += square - part;
         for (int j = 0; j < moment_count; ++j, part *= step) sums[j * stride + i] += part;
     }
+}
+
+// the same for weights of one unit: sums[j] += sum_i w_i^2 p_i^j
+template <typename Real>
+void add_moments_of(double *sums, const Real *w, const Real *p, Real size, int64_t n) {
+    Real m0 = 0, m1 = 0, m2 = 0, m3 = 0, waiting = 0;
+#pragma omp simd reduction(+ : m0, m1, m2, m3, waiting)
+    for (int64_t i = 0; i < n; ++i) {
+        const Real step = size * (p ? p[i] : Real(1)), square = w[i] * w[i];
+        Real part = step > 0 ? square : Real(0);
+        waiting += square - part;
+        m0 += part;
+        m1 += part *= step;
+        m2 += part *= step;
+        m3 += part *= step;
+    }
+    sums[0] += m0, sums[1] += m1, sums[2] += m2, sums[3] += m3, sums[moment_count] += waiting;
 }
 
 template <typename Real>
@@ -116,7 +133,7 @@ double first_pass(const UnitTensor &tensor, const Step &step, const Part &part, 
 #pragma omp simd
                 for (int64_t i = 0; i < n; ++i) sums[i] += w[i] * w[i];
             } else if (in_metric) {
-                for (int64_t i = 0; i < n; ++i) add_moments_at(own, 1, w + i, p ? p + i : nullptr, size, 1);
+                add_moments_of(own, w, p, size, n);
             } else {
                 own[0] += sum_of_squares(w, n);
             }
