@@ -28,6 +28,7 @@ class Display:
     """
 
     def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
         self._out = Console(quiet=quiet, highlight=False, soft_wrap=True)
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -86,19 +87,19 @@ class Display:
                 self.message(f"warning: layer {layer['name']} has no weights left; lower `--strength`")
 
     def comparison(self, networks: Sequence[Comparison]) -> None:
-        """Print networks with their sizes, files and latencies."""
+        """Print networks with their sizes and latencies."""
         rows = [
             [
                 network.name,
-                f"{network.weights:,}",
-                f"{network.macs:,}",
-                f"{network.file_bytes / 1000:,.1f} kB",
-                *(f"{1e6 * seconds:,.0f} µs" for seconds in network.seconds.values()),
+                f"{network.contender.weights:,}",
+                f"{network.contender.macs:,}",
+                _kilobytes(network.contender.size),
+                *(_microseconds(seconds) for seconds in network.seconds.values()),
             ]
             for network in networks
         ]
-        columns = ("", "weights", "MACs", "file", *(f"batch of {size}" for size in networks[0].seconds))
-        print_tables(self._out, [Table(columns, rows, "Network, file and latency")])
+        columns = ("", "weights", "MACs", "size", *(f"batch of {size}" for size in networks[0].seconds))
+        print_tables(self._out, [Table(columns, rows, "Size and latency")])
 
     def text(self, text: str) -> None:
         """Print text as it is."""
@@ -108,6 +109,14 @@ class Display:
         """Print where the files are."""
         self._out.print(f"run directory:  {path}", markup=False)
         self._out.print(f"summary figure: {figure}", markup=False)
+
+
+def _kilobytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1000:,.1f} kB"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:,.{0 if seconds >= 1e-4 else 1}f} µs"
 
 
 def _layers(results: Sequence[RunResult]) -> Table:
