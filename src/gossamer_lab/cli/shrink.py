@@ -45,7 +45,7 @@ def run_measure(path: Path, as_json: bool) -> None:
         print(json.dumps(measurement.to_dict()))
         return
     display = Display()
-    display.text(str(measurement))
+    display.measurement(measurement)
     display.comparison(compare({path.name: (stored.model, path)}, stored.example))
 
 
