@@ -15,7 +15,7 @@ and afterwards:
 from gossamer import penalties
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
-from gossamer.proximal import ProximalStep, attach, constant, warm_up
+from gossamer.proximal import ProximalStep, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
     UnregularizedWarning,
@@ -43,6 +43,7 @@ __all__ = [
     "attach",
     "combined_group_exclusive",
     "constant",
+    "copy_zeros",
     "export_onnx",
     "fastest_linear",
     "group_lasso",

@@ -53,7 +53,6 @@ def test_resumed_from_a_saved_state(tmp_path):
     assert gossamer.measure(model, batches[0][0]).params_kept < 1
 
 
-@pytest.mark.xfail(reason="`attach` does not unwrap prepared optimizers yet")
 def test_attached_after_prepare():
     model = net()
     accelerator = accelerate.Accelerator(cpu=True)

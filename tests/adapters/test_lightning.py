@@ -112,18 +112,22 @@ def test_resumed_after_a_kill(tmp_path, strength, options):
 
 def test_the_checkpoint_is_before_the_hold_or_after_it(tmp_path):
     fit(tmp_path, hold_at=0.5, epochs=3)
-    state = torch.load(tmp_path / "last.ckpt", weights_only=True)["optimizer_states"][0]["gossamer"][0]
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)["optimizer_states"][0]["param_groups"][0]["gossamer"][
+        0
+    ]
     assert state["steps"] == 24
-    assert state["zeros"] is not None
+    assert state["held"]
     fit(tmp_path / "free", hold_at=None, epochs=3)
-    state = torch.load(tmp_path / "free" / "last.ckpt", weights_only=True)["optimizer_states"][0]["gossamer"][0]
-    assert state["zeros"] is None
+    state = torch.load(tmp_path / "free" / "last.ckpt", weights_only=True)["optimizer_states"][0]["param_groups"][0][
+        "gossamer"
+    ][0]
+    assert not state["held"]
 
 
 def test_a_second_fit_starts_anew(tmp_path):
     module, callback, trainer = fit(tmp_path, epochs=1)
     assert callback.handle is None
-    assert "gossamer" not in trainer.optimizers[0].state_dict()
+    assert "gossamer" not in trainer.optimizers[0].state_dict()["param_groups"][0]
     fit(tmp_path / "again", module=module, epochs=1)
 
 

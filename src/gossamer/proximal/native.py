@@ -1,7 +1,7 @@
 """The C++ kernel of the proximal step: compiled once on each machine, kept in the user's cache, loaded by ctypes.
 
-The library holds one function on a table of weights (`kernel.cpp`). It knows nothing of shapes or step sizes when it is
-compiled, so nothing is ever compiled again: not for another model, not for another learning rate.
+The library has one function on a table of weights (`kernel/kernel.cpp`). Shapes and step sizes are arguments, so it is
+compiled once for all models and learning rates.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from gossamer.errors import GossamerError
 
 __all__ = ["Kernel", "load_kernel"]
 
-# (address of the table, weights in it, threads) -> 0 where a weight may not be finite
-Kernel = Callable[[int, int, int], int]
+# (address of the table, address of the steps, weights in them, threads) -> 0 where a weight may not be finite
+Kernel = Callable[[int, int, int, int], int]
 
-_SOURCE = Path(__file__).with_name("kernel.cpp")
+_SOURCES = Path(__file__).with_name("kernel")
 _STRICT = ["-shared", "-fPIC", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math"]
-# The best first: a compiler may lack OpenMP (one thread then), or not know this processor (its common instructions).
-_FLAGS = ([*_STRICT, "-march=native", "-fopenmp"], [*_STRICT, "-march=native"], _STRICT)
+_NATIVE = [*_STRICT, "-march=native"]
+# Best first. Compilers avoid 512-bit vectors unless told to, and only x86 has them; a compiler may lack OpenMP (then
+# one thread is used) or may not know this processor.
+_FLAGS = ([*_NATIVE, "-mprefer-vector-width=512", "-fopenmp"], [*_NATIVE, "-fopenmp"], _NATIVE, _STRICT)
 
 
 @cache
 def load_kernel() -> Kernel | None:
-    """The kernel; None, after one warning, if it cannot be compiled."""
+    """The kernel; None, with one warning, if it cannot be compiled."""
     try:
         library = _loaded()
     except (GossamerError, OSError, subprocess.SubprocessError) as error:
@@ -48,13 +50,13 @@ def load_kernel() -> Kernel | None:
         )
         return None
     step = library.gossamer_step
-    step.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
+    step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
     step.restype = ctypes.c_int32
     return step
 
 
 def _loaded() -> ctypes.CDLL:
-    """The library; a damaged one in the cache is compiled again."""
+    """The library; a damaged file in the cache is compiled again."""
     library = _compiled()
     try:
         return ctypes.CDLL(str(library))
@@ -73,7 +75,7 @@ def _compiled() -> Path:
             built = Path(scratch, "kernel.so")
             _compile(compiler, built)
             built.chmod(0o700)  # whatever the umask says
-            built.replace(library)  # in one piece, for processes that start together
+            built.replace(library)  # atomically, for processes that start together
     return library
 
 
@@ -90,7 +92,7 @@ def _compiler() -> list[str]:
 
 def _compile(compiler: list[str], target: Path) -> None:
     for flags in _FLAGS:
-        command = [*compiler, *flags, str(_SOURCE), "-o", str(target)]
+        command = [*compiler, *flags, str(_SOURCES / "kernel.cpp"), "-o", str(target)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if result.returncode == 0:
             return
@@ -98,14 +100,14 @@ def _compile(compiler: list[str], target: Path) -> None:
 
 
 def _cache_folder() -> Path:
-    """A folder that no one else can write to: what lies in it is executed."""
+    """A folder that only this user can write to: its content is executed."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         folder = base / "gossamer"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(folder, os.W_OK) and _is_ours(folder):
             return folder
-    except (OSError, RuntimeError):  # no home, or a home that cannot be written
+    except (OSError, RuntimeError):  # no home folder, or no permission to write there
         pass
     temporary = tempfile.mkdtemp(prefix="gossamer-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
@@ -113,15 +115,16 @@ def _cache_folder() -> Path:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether only this user can write it."""
+    """Whether no other user can have written the file."""
     status = path.lstat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode)
 
 
 def _fingerprint(compiler: list[str]) -> str:
-    """Of all that the machine code depends on: a home folder may be shared by machines that differ."""
+    """A hash of everything the machine code depends on: machines may share a home folder."""
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
-    parts = [_SOURCE.read_text(), repr(_FLAGS), shlex.join(compiler), version, platform.machine(), _processor()]
+    sources = [path.read_text() for path in sorted(_SOURCES.iterdir())]
+    parts = [*sources, repr(_FLAGS), shlex.join(compiler), version, platform.machine(), _processor()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

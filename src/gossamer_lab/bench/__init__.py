@@ -7,6 +7,7 @@ __all__ = ["BENCHMARKS"]
 BENCHMARKS: dict[str, tuple[str, str]] = {
     "proximal-step": ("proximal_step", "proximal_step"),
     "training-step": ("training_step", "training_step"),
+    "adaptive-step": ("adaptive_step", "adaptive_step"),
     "inference": ("inference", "inference"),
     "shrink": ("shrink", "shrink_cost"),
     "whole-training": ("whole_training", "whole_training"),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
-__all__ = ["Timing", "time_interleaved"]
+__all__ = ["Added", "Timing", "time_interleaved"]
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,23 @@ def time_interleaved(
             candidates[name]()
             measured[name].append(time.perf_counter() - started)
     return {name: Timing.of(times) for name, times in measured.items()}
+
+
+@dataclass
+class Added:
+    """The time that a regularizer adds to the steps of an optimizer."""
+
+    seconds: list[float] = field(default_factory=list)
+    since: float = 0.0
+
+    def start(self, *_: Any) -> None:
+        """Start the clock; an optimizer hook."""
+        self.since = time.perf_counter()
+
+    def end(self, *_: Any) -> None:
+        """Stop the clock; an optimizer hook."""
+        self.seconds.append(time.perf_counter() - self.since)
+
+    def median(self) -> float:
+        """Return the median without the first step."""
+        return statistics.median(self.seconds[1:])

@@ -27,7 +27,7 @@ _PARTS = {  # (path suffix, function) -> row of the table
     ("torch/autograd/graph.py", "_engine_run_backward"): "backward pass",
     ("networks/digits.py", "forward"): "forward pass, including evaluation",
     ("torch/optim/sgd.py", "step"): "step of the optimizer",
-    ("proximal/handle.py", "_after_step"): "proximal step",
+    ("proximal/handle.py", "after_step"): "proximal step",
     ("data/dataset.py", "training_batch"): "batching and augmentation",
     ("measurement/measure.py", "measure"): "`measure`, once per epoch",
     ("training/checkpoint.py", "save_checkpoint"): "checkpoint, every two seconds",

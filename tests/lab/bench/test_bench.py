@@ -12,6 +12,7 @@ from gossamer.penalties import L1, Group, TransformedL1
 from gossamer.proximal import attach
 from gossamer.regularizers import integrated_tl1
 from gossamer_lab.bench import BENCHMARKS
+from gossamer_lab.bench.adaptive_step import adaptive_step
 from gossamer_lab.bench.inference import CASES, inference
 from gossamer_lab.bench.memory import peak_extra_bytes
 from gossamer_lab.bench.models import Workload, lenet, perceptron, residual_network, transformer
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[3]
 SMALL = {
     "proximal-step": lambda: proximal_step(rows=20, columns=12, seconds=0.0),
     "training-step": lambda: training_step([Workload("small", lambda: nn.Linear(5, 10), (4, 5))], seconds=0.0),
+    "adaptive-step": lambda: adaptive_step(widths=[4], seconds=0.0),
     "inference": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
     "shrink": lambda: shrink_cost([10_000]),
     "whole-training": lambda: whole_training(epochs=1, width=2),
