@@ -18,11 +18,11 @@ PACKAGES = {"gossamer": gossamer, "gossamer_lab": gossamer_lab}
 # From the bottom up: a package may import from lower layers, never from its own layer or above.
 LAYERS = [
     {"gossamer.errors"},
-    {"gossamer.files", "gossamer.example"},
+    {"gossamer.files", "gossamer.example", "gossamer.compiler"},
     {"gossamer.penalties", "gossamer.layers"},
     {"gossamer.store", "gossamer.shrinking", "gossamer.regularizers"},
     {"gossamer.measurement"},
-    {"gossamer.proximal", "gossamer.visualization"},
+    {"gossamer.proximal", "gossamer.inference", "gossamer.visualization"},
     {"gossamer.__init__"},
     {"gossamer.adapters"},
     {"gossamer_lab.data", "gossamer_lab.networks", "gossamer_lab.terminal"},

@@ -120,6 +120,37 @@ def shrink(run: Annotated[Path, typer.Argument(help="Directory of a finished run
     run_shrink(run, as_json)
 
 
+_EXAMPLE = """Examples:
+
+gossamer export runs/mine --c net.c
+
+gossamer export runs/mine/small.safetensors --onnx net.onnx --json
+"""
+
+
+@app.command(epilog=_EXAMPLE)
+def export(
+    network: Annotated[Path, typer.Argument(help="Directory of a finished run, or a network file.")],
+    c: Annotated[
+        Path | None,
+        typer.Option(
+            "--c",
+            help="C99 file to write, with its header beside it. Its functions are named after it: net.c has net_run.",
+            show_default=False,
+        ),
+    ] = None,
+    onnx: Annotated[Path | None, typer.Option("--onnx", help="ONNX file to write.", show_default=False)] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compile the C file, run its self-test and time it beside PyTorch.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a trained network as C that stores and multiplies only its non-zero weights, or as ONNX."""
+    from gossamer_lab.cli.export import ExportOptions, run_export
+
+    run_export(network, ExportOptions(c, onnx, check, as_json))
+
+
 @app.command()
 def measure(
     file: Annotated[Path, typer.Argument(help="Network file of `gossamer train` or `gossamer shrink`.")],

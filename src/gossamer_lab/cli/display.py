@@ -30,7 +30,8 @@ class Display:
     """
 
     def __init__(self, quiet: bool = False, silent: bool = False) -> None:
-        self._out = Console(quiet=quiet or silent, highlight=False, soft_wrap=True)
+        self.quiet = quiet or silent
+        self._out = Console(quiet=self.quiet, highlight=False, soft_wrap=True)
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
         self._silent = silent
 
@@ -109,19 +110,19 @@ class Display:
         print_tables(self._out, [Table(columns, rows, "Weights, units and MACs per layer")])
 
     def comparison(self, networks: Sequence[Comparison]) -> None:
-        """Print networks with their sizes, files and latencies."""
+        """Print networks with their sizes and latencies."""
         rows = [
             [
                 network.name,
-                f"{network.weights:,}",
-                f"{network.macs:,}",
-                f"{network.file_bytes / 1000:,.1f} kB",
-                *(f"{1e6 * seconds:,.0f} µs" for seconds in network.seconds.values()),
+                f"{network.contender.weights:,}",
+                f"{network.contender.macs:,}",
+                _kilobytes(network.contender.size),
+                *(_microseconds(seconds) for seconds in network.seconds.values()),
             ]
             for network in networks
         ]
-        columns = ("", "weights", "MACs", "file", *(f"batch of {size}" for size in networks[0].seconds))
-        print_tables(self._out, [Table(columns, rows, "Network, file and latency")])
+        columns = ("", "weights", "MACs", "size", *(f"batch of {size}" for size in networks[0].seconds))
+        print_tables(self._out, [Table(columns, rows, "Size and latency")])
 
     def text(self, text: str) -> None:
         """Print text as it is."""
@@ -131,6 +132,14 @@ class Display:
         """Print where the files are."""
         self._out.print(f"run directory:  {path}", markup=False)
         self._out.print(f"summary figure: {figure}", markup=False)
+
+
+def _kilobytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1000:,.1f} kB"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:,.{0 if seconds >= 1e-4 else 1}f} µs"
 
 
 def _layers(results: Sequence[RunResult]) -> Table:

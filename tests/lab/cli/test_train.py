@@ -40,7 +40,7 @@ def test_with_json_the_contract_is_the_only_line(tmp_path: Path, capsys: pytest.
 def test_by_default_dense_and_l1_are_trained_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, compare=True, as_json=False) == 0
     out = capsys.readouterr().out
-    for word in ("integrated-tl1", "dense", "l1", "strength", "accuracy", "hidden", str(tmp_path)):
+    for word in ("integrated-tl1", "dense", "l1", "strength", "accuracy", "hidden", "native", str(tmp_path)):
         assert word in out
     assert "\x1b" not in out
     results = [RunDirectory(tmp_path / folder).read_result() for folder in ("", "dense", "l1")]

@@ -23,6 +23,7 @@ from gossamer.shrinking.analyse.facts import Dependency, EqualCounts, Rectangle,
 __all__ = ["Decision", "decide"]
 
 _ONE_UNIT = "every layer keeps at least one unit"
+_SAME_SHAPE = "a scale of zero closes it, but the scale stays"
 _RECTANGLE = "kept units must form a rectangle"
 
 
@@ -69,6 +70,7 @@ class _FixedPoint:
         layers = analysis.layers.values()
         self.dependencies = [*analysis.dependencies, *(d for layer in layers for d in layer.dependencies())]
         self.equal_counts, self.rectangles = analysis.equal_counts, analysis.rectangles
+        self.together = analysis.together
         self.tensors = _label_tensors(analysis)
         for labels, reason in analysis.labels.pins:
             self.mark_live(labels, reason)
@@ -133,6 +135,10 @@ class _FixedPoint:
 
     def fill_shapes(self) -> None:
         """Keep what the shape constraints need."""
+        for pair in self.together:
+            kept = self.is_kept(pair[0]) | self.is_kept(pair[1])
+            for labels in pair:
+                self.keep(labels[kept], _SAME_SHAPE)
         for counts in self.equal_counts:
             self.fill_equal_counts(counts)
         for rectangle in self.rectangles:
