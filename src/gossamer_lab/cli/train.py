@@ -43,7 +43,7 @@ __all__ = ["run_training"]
 
 _DEFAULT_REGULARIZER = "integrated-tl1"
 
-_OF_SOME_REGULARIZERS = ("strength", "a", "s")
+_OF_SOME_REGULARIZERS = ("strength", "a", "s", "balance", "groups")
 
 # Subfolder and regularizer of each baseline.
 _BASELINES = {"dense": "none", "l1": "l1"}
@@ -129,7 +129,15 @@ def _compared(config: TrainingConfig, options: RunOptions) -> dict[str, Training
 def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     """Return the configurations of the baselines by subfolder, without the one that equals the run itself."""
     return {
-        folder: replace(config, regularizer=name, strength=defaults(config.dataset, name)["strength"], a=None, s=None)
+        folder: replace(
+            config,
+            regularizer=name,
+            strength=defaults(config.dataset, name)["strength"],
+            a=None,
+            s=None,
+            balance=None,
+            groups=None,
+        )
         for folder, name in _BASELINES.items()
         if name != config.regularizer
     }
