@@ -29,6 +29,7 @@ from gossamer.regularizers import (
     l2,
     sparse_group_lasso,
     transformed_l1,
+    unit_tl1,
 )
 from gossamer.shrinking import GraphFormWarning, GuardError, Plan, plan, shrink, shrink_, zero_dead_biases
 from gossamer.store import export_onnx, load, save
@@ -66,6 +67,7 @@ __all__ = [
     "shrink_",
     "sparse_group_lasso",
     "transformed_l1",
+    "unit_tl1",
     "warm_up",
     "zero_dead_biases",
 ]

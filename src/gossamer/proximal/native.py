@@ -15,10 +15,12 @@ from pathlib import Path
 from gossamer.compiler import load_library
 from gossamer.errors import GossamerError
 
-__all__ = ["Kernel", "load_kernel"]
+__all__ = ["Kernel", "UnitKernel", "load_kernel", "load_unit_kernel"]
 
 # (address of the table, address of the steps, weights in them, threads) -> 0 where a weight may not be finite
 Kernel = Callable[[int, int, int, int], int]
+# (tensors, steps, their number, parts, their number, groups, threads); addresses of the records of kernel/units.hpp
+UnitKernel = Callable[[int, int, int, int, int, int, int], int]
 
 _SOURCES = Path(__file__).with_name("kernel")
 _STRICT = ["-shared", "-fPIC", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math"]
@@ -32,8 +34,7 @@ _FLAGS = ([*_NATIVE, "-mprefer-vector-width=512", "-fopenmp"], [*_NATIVE, "-fope
 def load_kernel() -> Kernel | None:
     """The kernel; None, with one warning, if it cannot be compiled."""
     try:
-        headers = {header.name: header.read_text() for header in _SOURCES.glob("*.hpp")}
-        library = load_library((_SOURCES / "kernel.cpp").read_text(), "kernel", _FLAGS, "c++", headers)
+        library = _library()
     except GossamerError as error:
         warnings.warn(
             f"The proximal step runs without its fused kernel, many times slower on large weights: {error} "
@@ -46,3 +47,20 @@ def load_kernel() -> Kernel | None:
     step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
     step.restype = ctypes.c_int32
     return step
+
+
+@cache
+def load_unit_kernel() -> UnitKernel | None:
+    """The kernel for terms on units, from the same library; None if it cannot be compiled."""
+    if load_kernel() is None:
+        return None
+    step = _library().gossamer_unit_step
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    step.argtypes = [pointer, pointer, size, pointer, size, pointer, ctypes.c_int32]
+    step.restype = ctypes.c_int32
+    return step
+
+
+def _library() -> ctypes.CDLL:
+    headers = {header.name: header.read_text() for header in _SOURCES.glob("*.hpp")}
+    return load_library((_SOURCES / "kernel.cpp").read_text(), "kernel", _FLAGS, "c++", headers)

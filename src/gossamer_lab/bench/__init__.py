@@ -8,6 +8,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "proximal-step": ("proximal_step", "proximal_step"),
     "training-step": ("training_step", "training_step"),
     "adaptive-step": ("adaptive_step", "adaptive_step"),
+    "unit-step": ("unit_step", "unit_step"),
     "inference": ("inference", "inference"),
     "native": ("native", "native_networks"),
     "density": ("density", "density_sweep"),

@@ -96,7 +96,7 @@ def _configuration(dataset: str, settings: Mapping[str, Any], options: RunOption
     spec = regularizer_spec(name)
     if dataset not in SETTINGS:
         raise GossamerError(f"Unknown data set {dataset!r}. Available: {', '.join(SETTINGS)}.")
-    for option in ("strength", "a", "s"):
+    for option in ("strength", "a", "s", "balance", "groups"):
         if option in settings and option not in spec.options:
             raise GossamerError(f"`--{option}` has no effect on regularizer {name!r}. Leave it out.")
     chosen: dict[str, Any] = {**defaults(dataset, name), "regularizer": name, **settings}
@@ -106,7 +106,15 @@ def _configuration(dataset: str, settings: Mapping[str, Any], options: RunOption
 def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     """Return the configurations of the baselines by subfolder, without the one that equals the run itself."""
     return {
-        folder: replace(config, regularizer=name, strength=defaults(config.dataset, name)["strength"], a=None, s=None)
+        folder: replace(
+            config,
+            regularizer=name,
+            strength=defaults(config.dataset, name)["strength"],
+            a=None,
+            s=None,
+            balance=None,
+            groups=None,
+        )
         for folder, name in _BASELINES.items()
         if name != config.regularizer
     }

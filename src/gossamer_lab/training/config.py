@@ -17,6 +17,7 @@ from gossamer_lab.training.fields import (
     NON_NEGATIVE,
     POSITIVE,
     SEED,
+    SHARE,
     check,
     documented,
     setting,
@@ -35,7 +36,7 @@ _CHECKSUM = "sha256"
 RENAMED = {"augment": "vary", "affine": "slant"}
 
 # Fields that are newer than the format: a file without them has their defaults.
-_ADDED = {"regrow", "affine"}
+_ADDED = {"regrow", "affine", "groups", "balance"}
 
 _LISTED = ", ".join(name for name, spec in REGULARIZERS.items() if not spec.arguments)
 
@@ -76,6 +77,21 @@ class TrainingConfig:
             HALF,
             option=True,
             default="by data set",
+        ),
+    )
+    balance: float | None = field(
+        default=None,
+        metadata=setting(
+            "Share of the element-wise term of unit-tl1, from 0 to 1.", SHARE, option=True, default="by regularizer"
+        ),
+    )
+    groups: str | None = field(
+        default=None,
+        metadata=setting(
+            "Groups of the group term: outputs, inputs, taps, or units (what `shrink` can remove).",
+            NAME,
+            option=True,
+            default="by regularizer",
         ),
     )
     cost_exponent: float = field(

@@ -19,6 +19,7 @@ __all__ = [
     "NON_NEGATIVE",
     "POSITIVE",
     "SEED",
+    "SHARE",
     "Rule",
     "Setting",
     "check",
@@ -103,4 +104,5 @@ SEED = Rule(lambda value: _is_integer(value) and 0 <= value < 2**32, "must be an
 NON_NEGATIVE = Rule(lambda value: _is_number(value) and value >= 0, "must be a finite number, at least 0")
 POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "must be a finite number above 0")
 HALF = Rule(lambda value: _is_number(value) and 0 <= value <= 0.5, "must be a number from 0 to 1/2")
+SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "must be a number from 0 to 1")
 FRACTION = Rule(lambda value: _is_number(value) and 0 <= value < 1, "must be at least 0 and below 1")

@@ -32,6 +32,7 @@ from gossamer_lab.bench.timing import Timing, time_bursts, time_interleaved
 from gossamer_lab.bench.torch_compile import _root_polynomial, _transformed_l1, torch_compile
 from gossamer_lab.bench.training_loop import training_loop
 from gossamer_lab.bench.training_step import training_step
+from gossamer_lab.bench.unit_step import unit_step
 from gossamer_lab.bench.whole_training import whole_training
 from gossamer_lab.reporting.page import filled
 
@@ -49,6 +50,7 @@ SMALL = {
     "proximal-step": lambda: proximal_step(rows=20, columns=12, seconds=0.0),
     "training-step": lambda: training_step([Workload("small", lambda: nn.Linear(5, 10), (4, 5))], seconds=0.0),
     "adaptive-step": lambda: adaptive_step(widths=[4], seconds=0.0),
+    "unit-step": lambda: unit_step([Workload("small", lambda: perceptron(4), (4, 784))], seconds=0.0),
     "inference": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
     # With two threads nothing is compiled by torch.compile, which takes seconds.
     "native": lambda: native_networks([_SMALL_NETWORK], cases=[(2, 2)], seconds=0.0),

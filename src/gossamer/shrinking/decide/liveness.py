@@ -20,7 +20,7 @@ from gossamer.shrinking.analyse import NO_UNIT, Analysis
 from gossamer.shrinking.analyse.domain import unexpand, varying_dims
 from gossamer.shrinking.analyse.facts import Dependency, EqualCounts, Rectangle, abstract_values_in
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "decide", "label_tensors"]
 
 _ONE_UNIT = "every layer keeps at least one unit"
 _SAME_SHAPE = "a scale of zero closes it, but the scale stays"
@@ -71,7 +71,7 @@ class _FixedPoint:
         self.dependencies = [*analysis.dependencies, *(d for layer in layers for d in layer.dependencies())]
         self.equal_counts, self.rectangles = analysis.equal_counts, analysis.rectangles
         self.together = analysis.together
-        self.tensors = _label_tensors(analysis)
+        self.tensors = label_tensors(analysis)
         for labels, reason in analysis.labels.pins:
             self.mark_live(labels, reason)
         for label, reason in pins:
@@ -203,7 +203,7 @@ def _hull(mask: Tensor) -> Tensor:
     return hull
 
 
-def _label_tensors(analysis: Analysis) -> list[Tensor]:
+def label_tensors(analysis: Analysis) -> list[Tensor]:
     """The distinct label tensors of all values and parameters, restricted to the dimensions along which they vary."""
     found: dict[tuple[int, ...], Tensor] = {}
     values = [value.labels for result in analysis.values.values() for value in abstract_values_in(result)]
