@@ -107,6 +107,16 @@ def test_every_regularizer(recipe):
     assert sum(int((p != 0).sum()) for p in model.parameters() if p.dim() > 1) == handle.reached.after == 67
 
 
+@pytest.mark.parametrize("kind", ["params", "dense_params"])
+@pytest.mark.parametrize("balance", [0.0, 0.1])
+def test_units(kind, balance, tmp_path):
+    model, _ = reach(
+        Target(**{kind: 0.25}),
+        regularizer=lambda model, example: gossamer.unit_tl1(model, example=example, balance=balance),
+    )
+    assert 0.25 - 45 / 672 <= size_of(model, kind, tmp_path) <= 0.25
+
+
 OPTIMIZERS = {
     "Adam": lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
     "RMSprop": lambda model: torch.optim.RMSprop(model.parameters(), lr=0.003),

@@ -197,7 +197,7 @@ def zero_untrained_(moves: Sequence[Move]) -> int:
     """Set weights to zero that have had no gradient yet, and so wait in an adaptive metric; return their number."""
     total = 0
     for move in moves:
-        if move.metric is not None:
+        if move.metric is not None and move.rule.terms:
             untrained = (move.metric.inverse() == 0) & (move.weight != 0)
             move.weight.masked_fill_(untrained, 0.0)
             total += int(untrained.sum())
@@ -206,7 +206,8 @@ def zero_untrained_(moves: Sequence[Move]) -> int:
 
 def makes_zeros(regularizer: Regularizer) -> bool:
     """Whether any penalty of the regularizer sets weights to zero."""
-    return any(not _only_shrinks(term.penalty) for rule in regularizer.rules for term in rule.terms)
+    on_units = regularizer.units is not None and bool(regularizer.units.terms)
+    return on_units or any(not _only_shrinks(term.penalty) for rule in regularizer.rules for term in rule.terms)
 
 
 def _only_shrinks(penalty: Penalty) -> bool:

@@ -15,9 +15,10 @@ from gossamer.errors import GossamerError
 from gossamer.penalties import L1MinusL2
 from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
+from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.handle import ProximalStep
 from gossamer.proximal.metric import Given, ParameterGroup, State, Step, StepRule
-from gossamer.proximal.native import load_kernel
+from gossamer.proximal.native import load_kernel, load_unit_kernel
 from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.schedules import Schedule, constant
 from gossamer.proximal.state import pending_states
@@ -102,6 +103,7 @@ def attach(
         step_rule=rule,
         schedule=schedule,
         fused=_fused_step(regularizer, compile),
+        fused_units=_fused_units(regularizer, compile),
         approach=_approach(regularizer, schedule, target, steps),
         watch=Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
     )
@@ -179,13 +181,25 @@ def _given(step_size: StepSize) -> StepRule:
 
 
 def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:  # noqa: A002
-    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules]
-    large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
-    if not (compile is True or (compile == "auto" and large)):
+    if not _wants_kernel(regularizer, compile):
         return None
+    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules if rule.terms]
     # Do not compile for models on a GPU, which do not use the kernel.
     kernel = load_kernel() if any(supports(rule, weight) for rule, weight in weights) else None
     return None if kernel is None else FusedStep(kernel)
+
+
+def _fused_units(regularizer: Regularizer, compile: Compile) -> FusedUnits | None:  # noqa: A002
+    on_cpu = all(rule.weight.parameter.device.type == "cpu" for rule in regularizer.rules)
+    if regularizer.units is None or not on_cpu or not _wants_kernel(regularizer, compile):
+        return None
+    kernel = load_unit_kernel()
+    return None if kernel is None else FusedUnits(kernel)
+
+
+def _wants_kernel(regularizer: Regularizer, compile: Compile) -> bool:  # noqa: A002
+    large = sum(rule.weight.parameter.numel() for rule in regularizer.rules) >= FUSED_FROM
+    return compile is True or (compile == "auto" and large)
 
 
 def _pick_up(handle: ProximalStep, groups: list[ParameterGroup]) -> int | None:
@@ -208,6 +222,8 @@ def _require_owned(levels: Sequence[Any], regularizer: Regularizer) -> None:
         for rule in regularizer.rules
         if rule.weight.parameter.requires_grad and id(rule.weight.parameter) not in owned
     ]
+    if missing and regularizer.units is not None:
+        regularizer.units.owned_by(owned)  # an error of its own where a unit spans two optimizers
     if missing:
         raise GossamerError(
             f"The optimizer does not train {', '.join(missing)}. Give it these parameters, or attach "

@@ -15,12 +15,14 @@ from gossamer.errors import GossamerError
 from gossamer.proximal.approach import Approach, zero_untrained_
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.fused import FusedStep, Move
+from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.metric import StepRule
 from gossamer.proximal.optimizers import is_nested_step
 from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
 from gossamer.proximal.state import cannot_copy, is_marked, pending_states
+from gossamer.proximal.units import norms_before, restore_norms_, unit_step_
 from gossamer.proximal.watch import Watch
 from gossamer.regularizers import Regularizer, Rule
 from gossamer.targets import Reached
@@ -42,12 +44,14 @@ class ProximalStep:
         step_rule: StepRule,
         schedule: Schedule,
         fused: FusedStep | None = None,
+        fused_units: FusedUnits | None = None,
         approach: Approach | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.steps = 0
         self.fused = fused  # None: all weights take the plain implementation
+        self.fused_units = fused_units  # likewise, for regularizers with units
         self._step_rule = step_rule
         self._schedule = schedule
         self._approach = approach
@@ -88,7 +92,12 @@ class ProximalStep:
 
         A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
-        self._zeros = {rule.name: rule.weight.parameter == 0 for rule in self.regularizer.rules}
+        units = self.regularizer.units
+        # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
+        self._zeros = {
+            rule.name: rule.weight.parameter == 0 if rule.terms or units is None else units.zeros_of(rule.weight)
+            for rule in self.regularizer.rules
+        }
 
     @torch.no_grad()
     def zero_untrained(self) -> int:
@@ -216,6 +225,21 @@ class ProximalStep:
         return moves
 
     def _take(self, moves: list[Move]) -> None:
+        units = self.regularizer.units
+        if units is None:
+            self._take_rules(moves)
+            return
+        finite = None if self.fused_units is None else self.fused_units.take(units, moves)
+        if finite is not None:
+            if not finite:
+                self._require_finite((move.rule, move.weight) for move in moves)
+            return
+        norms = norms_before(units, moves)
+        self._take_rules([move for move in moves if move.rule.terms])
+        unit_step_(units, moves)
+        restore_norms_(norms)
+
+    def _take_rules(self, moves: list[Move]) -> None:
         if self.fused is not None:
             plain, finite = self.fused.take(moves)
             if not finite:
@@ -257,7 +281,9 @@ class ProximalStep:
     # -- the state
 
     def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
-        """Follow weights that have become smaller: cut the masks of the held zeros like the weights."""
+        """Follow weights that have become smaller: cut the masks of the held zeros, and the units, like the weights."""
+        if self.regularizer.units is not None:
+            self.regularizer.units.cut_(cut)
         if self._zeros is not None:
             parameters = {rule.name: rule.weight.parameter for rule in self.regularizer.rules}
             self._zeros = {name: cut(parameters[name], zeros) for name, zeros in self._zeros.items()}

@@ -44,7 +44,9 @@ class Watch:
     """
 
     def __init__(self, regularizer: Regularizer, steps: int | None, *, zeros: bool = True) -> None:
-        self._first, self._last = regularizer.rules[0], regularizer.rules[-1]
+        weights = [rule for rule in regularizer.rules if _is_weight(rule)]
+        self._first: Rule | None = weights[0] if weights else None
+        self._last: Rule | None = weights[-1] if weights else None
         self._every = max(1, (steps or _STEPS_BETWEEN_LOOKS * _LOOKS) // _LOOKS)
         self._third = max(_FEW, (steps or _LONG) // 3)
         self._zeros_expected = zeros
@@ -57,6 +59,7 @@ class Watch:
 
     def look(self, step: int, places: Sequence[Place], *, warming: bool = False) -> None:
         """Look at the weights and their gradients, and warn; while the strength is warming up, not of missing zeros."""
+        places = [place for place in places if _is_weight(place.rule)]
         counts = {rule.name: int(torch.count_nonzero(weight)) for rule, weight, _ in places}
         self._last_units(places, counts)
         self._constant_output(places, counts)
@@ -132,6 +135,11 @@ class Watch:
         if key not in self._given:
             self._given.add(key)
             warnings.warn(message, SparsityWarning, stacklevel=2)
+
+
+def _is_weight(rule: Rule) -> bool:
+    """Whether the rule is that of a weight, and not of a bias or scale that belongs to a unit."""
+    return rule.weight.parameter.dim() > 1
 
 
 def _has_one_unit(rule: Rule, weight: Tensor, nonzeros: int) -> bool:

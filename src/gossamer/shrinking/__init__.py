@@ -43,14 +43,16 @@ analysis was repeated at that size, and the constant 0.5 is the same there, so i
 """
 
 from gossamer.shrinking.api import GraphFormWarning, plan, shrink, shrink_
-from gossamer.shrinking.apply import ParameterState, register_state, take, zero_dead_biases
-from gossamer.shrinking.decide import Channels, Fold, Plan, Size
+from gossamer.shrinking.apply import GuardError, ParameterState, register_state, take, zero_dead_biases
+from gossamer.shrinking.decide import Change, Channels, Fold, Plan, Size
 from gossamer.shrinking.remaining import Remaining
 
 __all__ = [
+    "Change",
     "Channels",
     "Fold",
     "GraphFormWarning",
+    "GuardError",
     "ParameterState",
     "Plan",
     "Remaining",

@@ -18,6 +18,7 @@ from gossamer_lab.training.fields import (
     PART,
     POSITIVE,
     SEED,
+    SHARE,
     check,
     documented,
     percentage,
@@ -38,7 +39,7 @@ RENAMED = {"augment": "vary", "affine": "slant"}
 
 # Fields that are newer than the format: a file without them has their defaults.
 _TARGETS = ("target_params", "target_flops", "target_dense_params", "target_dense_flops", "target_bytes")
-_ADDED = {"regrow", "affine", *_TARGETS}
+_ADDED = {"regrow", "affine", "groups", "balance", *_TARGETS}
 
 _LISTED = ", ".join(name for name, spec in REGULARIZERS.items() if not spec.arguments)
 
@@ -105,6 +106,21 @@ class TrainingConfig:
             HALF,
             option=True,
             default="by data set",
+        ),
+    )
+    balance: float | None = field(
+        default=None,
+        metadata=setting(
+            "Share of the element-wise term of unit-tl1, from 0 to 1.", SHARE, option=True, default="by regularizer"
+        ),
+    )
+    groups: str | None = field(
+        default=None,
+        metadata=setting(
+            "Groups of the group term: outputs, inputs, taps, or units (what `shrink` can remove).",
+            NAME,
+            option=True,
+            default="by regularizer",
         ),
     )
     cost_exponent: float = field(

@@ -20,6 +20,7 @@ __all__ = [
     "PART",
     "POSITIVE",
     "SEED",
+    "SHARE",
     "Rule",
     "Setting",
     "check",
@@ -120,4 +121,5 @@ NON_NEGATIVE = Rule(lambda value: _is_number(value) and value >= 0, "must be a f
 POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "must be a finite number above 0")
 HALF = Rule(lambda value: _is_number(value) and 0 <= value <= 0.5, "must be a number from 0 to 1/2")
 PART = Rule(lambda value: _is_number(value) and 0 < value <= 1, "must be above 0 and at most 1 (100%)")
+SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "must be a number from 0 to 1")
 FRACTION = Rule(lambda value: _is_number(value) and 0 <= value < 1, "must be at least 0 and below 1")

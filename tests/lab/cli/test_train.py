@@ -42,7 +42,7 @@ def test_with_json_the_contract_is_the_only_line(tmp_path: Path, capsys: pytest.
 def test_by_default_dense_and_l1_are_trained_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, compare=True, as_json=False) == 0
     out = capsys.readouterr().out
-    for word in ("integrated-tl1", "dense", "l1", "strength", "accuracy", "hidden", str(tmp_path)):
+    for word in ("integrated-tl1", "dense", "l1", "strength", "accuracy", "hidden", "native", str(tmp_path)):
         assert word in out
     assert "\x1b" not in out
     results = [RunDirectory(tmp_path / folder).read_result() for folder in ("", "dense", "l1")]
@@ -161,9 +161,27 @@ def test_resume_takes_the_options_of_the_run_and_refuses_others(
         train(tmp_path, epochs=1, resume=True, seed=5, strength=0.5)
 
 
-def test_resume_where_nothing_has_begun_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(tmp_path / "new", epochs=1, resume=True) == 0
+def test_resume_of_a_finished_run_trains_no_further_baselines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path / "alone", epochs=1)
+    train(tmp_path / "compared", epochs=1, compare=True)
+
+    def written() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")}
+
+    before = written()
+    assert len(before) == 4
+    for name in ("alone", "compared"):
+        train(tmp_path / name, epochs=None, resume=True, compare=True)
+    assert written() == before  # with the seconds of each epoch
     capsys.readouterr()
+
+
+def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, quiet=True, as_json=False) == 0
+    assert capsys.readouterr() == ("", "")
+    assert RunDirectory(tmp_path).result.exists()
 
 
 @pytest.mark.parametrize(
@@ -179,9 +197,13 @@ def test_resume_where_nothing_has_begun_begins(tmp_path: Path, capsys: pytest.Ca
         ({"seed": -1}, "`seed` must"),
         ({"tolerance": -1.0}, "`tolerance` must"),
         ({"regularizer": "l1", "a": 1.0}, "`--a` has no effect on regularizer 'l1'"),
+        ({"regularizer": "unit-tl1", "groups": "units"}, "`--groups` has no effect on regularizer 'unit-tl1'"),
+        ({"regularizer": "group-lasso", "groups": "rows"}, "`groups` must be one of outputs, inputs, taps, units"),
+        ({"regularizer": "unit-tl1", "balance": 1.5}, "`balance` must be a number from 0 to 1"),
         ({"regularizer": "none", "strength": 1.0}, "`--strength` has no effect"),
         ({"resume": True, "overwrite": True}, "Give one of them"),
         ({"resume": True, "run_dir": None}, "needs `--run-dir`"),
+        ({"resume": True}, r"there is no run in .*run, which has no config\.json"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

@@ -115,7 +115,7 @@ def test_regrowth_needs_a_second_phase() -> None:
         replace(DIGITS, regrow=True, hold_fraction=0.0)
 
 
-@pytest.mark.parametrize("setting", ["regrow", "affine"])
+@pytest.mark.parametrize("setting", ["regrow", "affine", "groups", "balance"])
 def test_a_run_from_before_a_setting_has_its_default(setting: str) -> None:
     values = json.loads(without_checksum(replace(DIGITS, seed=3)))
     del values[setting]
