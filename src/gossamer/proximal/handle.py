@@ -94,10 +94,12 @@ class ProximalStep:
         """
         units = self.regularizer.units
         # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
-        self._zeros = {
-            rule.name: rule.weight.parameter == 0 if rule.terms or units is None else units.zeros_of(rule.weight)
-            for rule in self.regularizer.rules
-        }
+        # The last cut of a target may leave a part of a unit, too.
+        self._zeros = {}
+        for rule in self.regularizer.rules:
+            weight = rule.weight.parameter
+            single = rule.terms or units is None or (self.reached is not None and weight.dim() > 1)
+            self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
 
     @torch.no_grad()
     def zero_untrained(self) -> int:
