@@ -25,7 +25,7 @@ LAYERS = [
     {"gossamer.proximal", "gossamer.inference", "gossamer.visualization"},
     {"gossamer.__init__"},
     {"gossamer.adapters"},
-    {"gossamer_lab.data", "gossamer_lab.networks"},
+    {"gossamer_lab.data", "gossamer_lab.networks", "gossamer_lab.terminal"},
     {"gossamer_lab.training"},
     {"gossamer_lab.reporting"},
     {"gossamer_lab.sweeps"},

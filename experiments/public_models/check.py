@@ -17,6 +17,7 @@ import time
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from models import CASES, Case
 from torch import Tensor, nn
@@ -56,6 +57,7 @@ def _is_layer(layer: nn.Module) -> bool:
 def outputs_of(model: nn.Module, inputs: Any) -> list[Tensor]:
     """The tensors that the model returns; the same random numbers every time."""
     torch.manual_seed(0)
+    np.random.seed(0)
     with torch.no_grad():
         found = model(**inputs) if isinstance(inputs, dict) else model(inputs)
     return [leaf for leaf in pytree.tree_leaves(found) if isinstance(leaf, Tensor) and leaf.is_floating_point()]

@@ -3,7 +3,7 @@
 Run as `PYTHONPATH=. python -m tests.inference.soak 2000`; a part, of 250 networks from number 500 on, as `... 250 500`.
 Every network is compiled as the portable C99 file that `export_c` writes and as the compiled runtime, into one program
 without Python; it reads inputs from exactly as much memory as they take and writes what it computes, which is compared
-with PyTorch in float64.
+with PyTorch in float64: to 1e-5 of the largest output, or to four times PyTorch's own difference in float32.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ def main(networks: int, first: int = 0, seed: int = 1) -> None:
         print(version.splitlines()[0])
     for name in sorted(missing):
         print(f"{name} is not installed: skipped")
-    started, worst = time.perf_counter(), 0.0
+    started, worst, magnifying = time.perf_counter(), 0.0, 0
     last = first + networks
     chosen = recipes(last, seed, blocks=5)
     for start in range(first, last, CHUNK):
         chunk = chosen[start : min(start + CHUNK, last)]
         found = [lowered(recipe) for recipe in chunk]
+        magnifying += sum(network.tolerance > TOLERANCE for network in found)
         machine = MACHINES[start // CHUNK % len(MACHINES)]
         for compiler in compilers:
             worst = max(worst, check(found, machine, compiler))
@@ -56,21 +57,25 @@ def main(networks: int, first: int = 0, seed: int = 1) -> None:
         if done % 100 == 0 or done == last:
             names = " and ".join(compilers)
             print(
-                f"networks {first} to {done - 1} agree under {names}, largest difference {worst:.1e}, {seconds:.0f} s",
+                f"networks {first} to {done - 1} agree under {names}, largest difference {worst:.1e}; {magnifying} "
+                f"magnify rounding and agree to 4 times PyTorch's own; {seconds:.0f} s",
                 flush=True,
             )
 
 
 def check(found: Sequence[Lowered], machine: Machine, compiler: str) -> float:
-    """Compile and run; the largest relative difference of any network in any way of running it."""
+    """Compile and run; the largest relative difference of networks that do not magnify rounding."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = run(found, machine, compiler, Path(folder))
     worst = 0.0
     for network, ways in zip(found, outputs, strict=True):
         for way, output in zip(WAYS, ways, strict=True):
             difference = relative_difference(output.reshape(network.wanted.shape), network.wanted)
-            assert difference <= TOLERANCE, f"{network.recipe} differs by {difference:.2e} as {way} under {compiler}"
-            worst = max(worst, difference)
+            assert difference <= network.tolerance, (
+                f"{network.recipe} differs by {difference:.2e} as {way} under {compiler}"
+            )
+            if network.tolerance == TOLERANCE:
+                worst = max(worst, difference)
     return worst
 
 

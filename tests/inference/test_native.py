@@ -197,6 +197,7 @@ def test_gradients_that_are_off_do_not_matter(fast: NativeModule) -> None:
         (lambda x: x.sort().values, "there is no C for it"),
         (lambda x: (x > 0) * x, "there is no C for it|only float32"),
         (lambda x: x.sum(), "one dimension is the batch"),
+        (lambda x: None, "returns no tensor"),
         (lambda x: torch.ones(3), "one dimension is the batch"),
         (lambda x: x if x.sum() > 0 else -x, "could not be traced"),
     ],

@@ -25,9 +25,9 @@ BATCH = 19  # a whole vector of samples and some more, for each number of lanes
 TOLERANCE = 1e-5
 
 OPERATORS = """
-" linear conv1d conv2d conv_transpose1d conv_transpose2d batch_norm layer_norm group_norm rms_norm max_pool1d
-max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d relu leaky_relu gelu silu
-sigmoid tanh hardswish hardsigmoid softmax add sub mul div cat stack split_with_sizes chunk slice flatten view permute
+linear conv1d conv2d conv_transpose1d conv_transpose2d batch_norm layer_norm group_norm rms_norm max_pool1d max_pool2d
+avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d relu leaky_relu gelu silu sigmoid
+tanh hardswish hardsigmoid softmax add sub mul div cat stack split_with_sizes chunk slice flatten view permute
 transpose mean amax embedding matmul scaled_dot_product_attention upsample_nearest2d upsample_bilinear2d
 upsample_linear1d lstm gru
 """
@@ -48,13 +48,22 @@ def recipes(count: int, seed: int, blocks: int) -> list[Recipe]:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A random network: its program, a batch of inputs, and its outputs in float64, as exact as PyTorch can be."""
+    """A random network: its program, a batch of inputs, and its outputs in float64, as exact as PyTorch can be.
+
+    `rounding` is the relative difference between PyTorch's outputs in float32 and these.
+    """
 
     recipe: Recipe
     program: Program
     operators: frozenset[str]
     inputs: Tensor
     wanted: Tensor
+    rounding: float
+
+    @property
+    def tolerance(self) -> float:
+        """1e-5; where rounding is magnified, as by a difference of almost equal numbers, relative to PyTorch's own."""
+        return max(TOLERANCE, 4 * self.rounding)
 
 
 def lowered(recipe: Recipe) -> Lowered:
@@ -66,9 +75,10 @@ def lowered(recipe: Recipe) -> Lowered:
         inputs = torch.randint(0, 11, (BATCH, *example.shape[1:]))
     with torch.no_grad():
         wanted = copy.deepcopy(model).double()(inputs.double() if example.is_floating_point() else inputs)
+        rounding = relative_difference(model(inputs), wanted)
     traced = trace(model, first_sample(call_with(model, example)))
     operators = frozenset(str(node.target).split(".")[1] for node in traced.graph.nodes if "aten" in str(node.target))
-    return Lowered(recipe, lower(traced), operators, inputs, wanted)
+    return Lowered(recipe, lower(traced), operators, inputs, wanted, rounding)
 
 
 def relative_difference(found: Tensor, wanted: Tensor) -> float:
@@ -89,7 +99,11 @@ def test_random_networks(networks: Sequence[Lowered], number: int) -> None:
         for name, run in each.items():
             (output,) = run([network.inputs])
             difference = relative_difference(output.reshape(network.wanted.shape), network.wanted)
-            assert difference <= TOLERANCE, f"{network.recipe} differs by {difference:.2e} as {name}"
+            assert difference <= network.tolerance, f"{network.recipe} differs by {difference:.2e} as {name}"
+
+
+def test_hardly_any_network_magnifies_rounding(networks: Sequence[Lowered]) -> None:
+    assert sum(network.tolerance > TOLERANCE for network in networks) <= NETWORKS // 50
 
 
 def test_every_operation_occurs(networks: Sequence[Lowered]) -> None:

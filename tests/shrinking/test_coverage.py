@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.utils.parametrizations import weight_norm
 
-from gossamer.shrinking import plan, shrink, shrink_
+from gossamer.shrinking import GraphFormWarning, plan, shrink, shrink_
 
 
 class Around(nn.Module):
@@ -87,7 +87,8 @@ def test_a_graph_restores_the_divisor_of_a_mean_over_units() -> None:
     model = Around(ResponseNorm())
     kill(model.first, 1, 2)
     x = torch.randn(2, 5, 4)
-    graph = shrink(model, x, form="graph")
+    with pytest.warns(GraphFormWarning):
+        graph = shrink(model, x)
     assert graph.get_parameter("first.weight").shape[0] == 4
     agrees(model, graph, x, torch.randn(2, 5, 4))
     assert plan(model, x, form="module").empty

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -66,14 +66,10 @@ class Signature:
     result_structure: pytree.TreeSpec
 
     @property
-    def takes_one_tensor(self) -> bool:
-        """Whether the arguments are one positional tensor."""
-        return len(self.arguments) == 1 and self.structure == pytree.tree_structure(((0,), {}))
-
-    @property
-    def returns_one_tensor(self) -> bool:
-        """Whether the result is one tensor whose first dimension is the batch."""
-        return self.result_structure.is_leaf() and self.batch_dimensions == (0,)
+    def is_plain(self) -> bool:
+        """Whether it is one positional tensor and one tensor that is returned, both with the batch in front."""
+        takes_one = self.structure == pytree.tree_structure(((0,), {})) and self.arguments == (TENSOR,)
+        return takes_one and self.result_structure.is_leaf() and self.batch_dimensions == (0,)
 
 
 class NativeModule(nn.Module):
@@ -97,23 +93,33 @@ class NativeModule(nn.Module):
         self._run = library.run
         self._settings_address = ctypes.addressof(self._settings)
         self._idle: list[tuple[int, object]] = []  # addresses and their memory; append and pop are atomic
-        self._takes_one_tensor = signature.takes_one_tensor
-        self._returns_one_tensor = signature.returns_one_tensor
+        self._is_plain = signature.is_plain
+        self._input, self._output = signature.inputs[0], signature.outputs[0]
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns for these inputs."""
+        if len(args) == 1 and not kwargs and self._is_plain:
+            return self._forward_one(args[0])
         signature = self._signature
-        given: Sequence[Tensor]
-        given = args if self._takes_one_tensor and len(args) == 1 and not kwargs else self._leaves(args, kwargs)
+        given = self._leaves(args, kwargs)
         tensors = [_checked(tensor, wanted) for tensor, wanted in zip(given, signature.inputs, strict=True)]
         n = tensors[0].size(0)
         if len(tensors) > 1 and any(tensor.size(0) != n for tensor in tensors):
             raise GossamerError(f"the inputs have batches of {[len(tensor) for tensor in tensors]} samples.")
         outputs = [torch.empty(n, *shape) for shape in signature.outputs]
         if n:
-            self._call(n, [tensor.data_ptr() for tensor in (*tensors, *outputs)])
-        return outputs[0] if self._returns_one_tensor else self._nested(outputs)
+            self._call(n, *[tensor.data_ptr() for tensor in (*tensors, *outputs)])
+        return self._nested(outputs)
+
+    def _forward_one(self, x: Any) -> Tensor:
+        """The same for one tensor in and one out; small networks take less time than the general way."""
+        x = _checked(x, self._input)
+        n = x.size(0)
+        output = torch.empty(n, *self._output)
+        if n:
+            self._call(n, x.data_ptr(), output.data_ptr())
+        return output
 
     def run_as(self, vector_from: int, samples_per_thread: int = _NEVER) -> None:
         """Choose how batches are run.
@@ -125,7 +131,7 @@ class NativeModule(nn.Module):
         self._settings.vector_from = vector_from
         self._settings.samples_per_thread = samples_per_thread
 
-    def _call(self, n: int, pointers: Sequence[int]) -> None:
+    def _call(self, n: int, *pointers: int) -> None:
         try:
             workspace = self._idle.pop()
         except IndexError:

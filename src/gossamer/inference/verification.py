@@ -63,6 +63,10 @@ def expect(model: nn.Module, call: Call, samples: int) -> Expectation:
     with evaluating(model):
         outputs = larger.run(model)
         single = _first(larger).run(model)
+    if not outputs:
+        raise GossamerError(
+            f"`{type(model).__name__}` returns no tensor. Give a model whose output is one or holds some."
+        )
     dimensions = tuple(
         _batch_dimension(number, one, many, samples)
         for number, (one, many) in enumerate(zip(single, outputs, strict=True))

@@ -14,6 +14,7 @@ import typer
 
 from gossamer_lab.cli.data import data
 from gossamer_lab.cli.options import Json, RunOptions, given, with_options
+from gossamer_lab.terminal import INTERRUPTED
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.fields import settings_of
 from gossamer_lab.training.settings import SETTINGS
@@ -23,8 +24,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="gossamer",
     help="Train networks whose weights become exactly zero.",
-    add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 app.add_typer(data, name="data")
@@ -53,26 +52,64 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+_NEXT_STEPS = """\
+gossamer trains networks whose weights become exactly zero, and makes them smaller.
+
+  gossamer train digits      train a sparse network beside a dense one; no download
+  gossamer report RUN        see what the training did, in a browser
+  gossamer shrink RUN        remove the units that do nothing
+  gossamer data list         the data sets
+  gossamer --help            all commands; `gossamer COMMAND --help` has their options
+
+In your own training loop: gossamer.attach(optimizer, gossamer.integrated_tl1(model, strength=1e-3))"""
+
+
+@app.callback(invoke_without_command=True)
 def _command(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Train networks whose weights become exactly zero."""
     del show_version  # handled by its callback
+    if context.invoked_subcommand is None:
+        typer.echo(_NEXT_STEPS)
 
 
-def train(dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.")], **options: Any) -> None:
+def train(
+    context: typer.Context,
+    dataset: Annotated[str | None, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.", show_default=False)] = None,
+    **options: Any,
+) -> None:
     """Train the paper's network for a data set so that most of its weights become exactly zero."""
+    from gossamer_lab.cli.config_file import read_options
     from gossamer_lab.cli.train import run_training
 
+    options["dataset"] = dataset
+    if options["config"] is not None:
+        spoken = {name for name in options if _on_the_command_line(context, name)}
+        options |= {name: value for name, value in read_options(options["config"]).items() if name not in spoken}
+    if options["dataset"] is None:
+        raise typer.BadParameter(f"Name a data set: {', '.join(SETTINGS)}.", param_hint="DATASET")
     settings = given(TrainingConfig, options)
     run = RunOptions(**{name: options[name] for name in settings_of(RunOptions)})
-    raise typer.Exit(run_training(dataset, settings, run))
+    try:
+        code = run_training(options["dataset"], settings, run)
+    except KeyboardInterrupt:  # before there was anything to save
+        typer.echo("interrupted", err=True)
+        code = INTERRUPTED
+    raise typer.Exit(code)
 
 
-app.command("train")(with_options(train, Training=TrainingConfig, Run=RunOptions))
+def _on_the_command_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+app.command("train", epilog="Example: gossamer train digits --strength 2e-3 --run-dir runs/mine")(
+    with_options(train, Training=TrainingConfig, Run=RunOptions)
+)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from gossamer.measurement import Measurement
 from gossamer_lab.cli.networks import Comparison
 from gossamer_lab.data import Dataset
 from gossamer_lab.reporting.tables import Table, percent, print_tables
@@ -25,12 +26,14 @@ class Display:
 
     Args:
         quiet: Whether to print nothing on stdout.
+        silent: Whether to show no progress either.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
-        self._out = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    def __init__(self, quiet: bool = False, silent: bool = False) -> None:
+        self.quiet = quiet or silent
+        self._out = Console(quiet=self.quiet, highlight=False, soft_wrap=True)
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._silent = silent
 
     def message(self, text: str) -> None:
         """Print a line on stderr."""
@@ -39,6 +42,9 @@ class Display:
     @contextmanager
     def training(self, config: TrainingConfig) -> Iterator[Callable[[EpochMetrics], None]]:
         """Yield a function to call with the metrics of each epoch."""
+        if self._silent:
+            yield lambda metrics: None
+            return
         if not self._err.is_terminal:
             yield lambda metrics: self._log(config, metrics)
             return
@@ -85,6 +91,23 @@ class Display:
         for layer in results[0].measurement["layers"]:
             if layer["nonzeros"] == 0:
                 self.message(f"warning: layer {layer['name']} has no weights left; lower `--strength`")
+
+    def measurement(self, measurement: Measurement) -> None:
+        """Print the counts of a network, layer by layer."""
+        rows = [
+            [
+                layer.name.removesuffix(".weight"),
+                f"{layer.weights:,}",
+                f"{layer.nonzeros:,}",
+                f"{percent(layer.nonzeros / max(layer.weights, 1))} %",
+                f"{layer.units_alive:,} of {layer.units:,}",
+                f"{layer.macs:,}",
+                f"{layer.macs_nonzero:,}",
+            ]
+            for layer in (*measurement.layers, measurement.total)
+        ]
+        columns = ("", "weights", "non-zero", "kept", "units alive", "MACs", "non-zero MACs")
+        print_tables(self._out, [Table(columns, rows, "Weights, units and MACs per layer")])
 
     def comparison(self, networks: Sequence[Comparison]) -> None:
         """Print networks with their sizes and latencies."""

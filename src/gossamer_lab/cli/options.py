@@ -59,6 +59,11 @@ class RunOptions:
         default=True,
         metadata=setting("Also train the baselines: no penalty, and l1.", option=True, flag="--compare/--no-compare"),
     )
+    config: Path | None = field(
+        default=None,
+        metadata=setting("TOML file with options by their names; those given here take precedence.", option=True),
+    )
+    quiet: bool = field(default=False, metadata=setting("Print only warnings and errors.", option=True))
     as_json: bool = field(
         default=False,
         metadata=setting("Print one JSON object on stdout, and nothing else.", option=True, flag="--json"),

@@ -46,7 +46,7 @@ def run_measure(path: Path, as_json: bool) -> None:
         print(json.dumps(measurement.to_dict()))
         return
     display = Display()
-    display.text(str(measurement))
+    display.measurement(measurement)
     contender = Contender.dense(stored.model, stored.example, path.stat().st_size)
     display.comparison(compare({path.name: contender}, stored.example))
 

@@ -127,9 +127,27 @@ def test_resume_takes_the_options_of_the_run_and_refuses_others(
         train(tmp_path, epochs=1, resume=True, seed=5, strength=0.5)
 
 
-def test_resume_where_nothing_has_begun_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(tmp_path / "new", epochs=1, resume=True) == 0
+def test_resume_of_a_finished_run_trains_no_further_baselines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path / "alone", epochs=1)
+    train(tmp_path / "compared", epochs=1, compare=True)
+
+    def written() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")}
+
+    before = written()
+    assert len(before) == 4
+    for name in ("alone", "compared"):
+        train(tmp_path / name, epochs=None, resume=True, compare=True)
+    assert written() == before  # with the seconds of each epoch
     capsys.readouterr()
+
+
+def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, quiet=True, as_json=False) == 0
+    assert capsys.readouterr() == ("", "")
+    assert RunDirectory(tmp_path).result.exists()
 
 
 @pytest.mark.parametrize(
@@ -151,6 +169,7 @@ def test_resume_where_nothing_has_begun_begins(tmp_path: Path, capsys: pytest.Ca
         ({"regularizer": "none", "strength": 1.0}, "`--strength` has no effect"),
         ({"resume": True, "overwrite": True}, "Give one of them"),
         ({"resume": True, "run_dir": None}, "needs `--run-dir`"),
+        ({"resume": True}, r"there is no run in .*run, which has no config\.json"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

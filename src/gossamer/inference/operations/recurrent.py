@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.assemble import concatenated
-from gossamer.inference.operations.convolution.sparse_weight import table
+from gossamer.inference.operations.convolution.sparse_weight import sparse_weight
 from gossamer.inference.operations.layers import linear
 from gossamer.inference.program import Operation, Shape, Value, viewed
 from gossamer.inference.registry import Builder, Refusal, constant_of, lowers
@@ -71,7 +71,7 @@ class _Scan(Operation):
                 code.add(f"{name}[u] = {_read(kernel, x)};")
         code.add(f"{element} *s = {kernel.scratch(gates)};")
         no_block = np.zeros((self.width, 1, 1), dtype=np.int64)
-        taps = table(self.weight.numpy()[:, :, None, None], 1, np.arange(self.width)[:, None, None], no_block)
+        taps = sparse_weight(self.weight.numpy()[:, :, None, None], 1, np.arange(self.width)[:, None, None], no_block)
         values, offsets, counts = (kernel.constant(array) for array in (taps.values, taps.offsets, taps.counts))
         bias = kernel.constant(self.bias.numpy())
         with code.loop("t", self.steps):
@@ -81,11 +81,10 @@ class _Scan(Operation):
             code.add("int tap = 0;")
             with code.loop("o", gates):
                 code.add(f"{element} sum = {kernel.target.splat(f'{bias}[o]')};")
-                start = f"o * {self.width}" if taps.is_dense else "tap"
                 count = f"{counts}[0]" if taps.is_dense else f"{counts}[o]"
                 offset = f"{offsets}[k]" if taps.is_dense else f"{offsets}[tap + k]"
                 with code.loop("k", f"(int){count}"):
-                    code.add(f"sum += {values}[{start} + k] * h[{offset}];")
+                    code.add(f"sum += {values}[tap + k] * h[{offset}];")
                 code.add(f"tap += (int){count};", "s[o] = sum;")
             with code.loop("u", self.width):
                 self._write_unit(kernel)

@@ -198,6 +198,7 @@ class Analysis:
         self.rectangles: list[Rectangle] = []
         self.heads: list[Heads] = []
         self.together: list[tuple[Tensor, Tensor]] = []
+        self.graph_could_do_more = False
         self.size_attributes: list[SizeAttribute] = []
         self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
 

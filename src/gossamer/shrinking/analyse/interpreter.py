@@ -76,6 +76,7 @@ RULES: dict[Any, Rule] = {
     aten.sum.dim_IntList: over_dims,
     aten.sum.default: over_dims,
     aten.amax.default: over_dims,
+    aten.linalg_vector_norm.default: over_dims,
     aten.amin.default: over_dims,
     aten.softmax.int: over_dims,
     aten._softmax.default: over_dims,

@@ -83,7 +83,7 @@ def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] |
         with Blame() as blame:
             result = build(plan, decision)
         if result is not None:
-            return Verified(plan, result, restricted=attempt > 0), (facts, decision)
+            return Verified(plan, result, restricted=attempt > 0 or facts.graph_could_do_more), (facts, decision)
         failed = None if blame.path is None else type(facts.modules.get(blame.path, facts.model))
         attends = any(isinstance(facts.modules.get(each.module), failed) for each in facts.heads) if failed else True
         counted = _counted(facts, decision, failed)
@@ -119,7 +119,7 @@ def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason:
     best = attempt(groups) if groups else None
     if best is None:
         return None
-    pinned, waiting = list(groups), [groups] if len(groups) > 1 else []
+    pinned, waiting = list(groups), _halves(groups)
     for _ in range(_BISECTIONS):
         if not waiting:
             break
@@ -128,10 +128,14 @@ def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason:
         found = attempt(fewer) if fewer else None
         if found is not None:
             pinned, best = fewer, found
-        elif len(released) > 1:
-            middle = len(released) // 2
-            waiting += [released[:middle], released[middle:]]
+        else:
+            waiting += _halves(released)
     return best
+
+
+def _halves(groups: list[Tensor]) -> list[list[Tensor]]:
+    middle = len(groups) // 2
+    return [groups[:middle], groups[middle:]] if middle else []
 
 
 def _classes_by_dimension(analysis: Analysis, decision: Decision) -> list[Tensor]:

@@ -16,7 +16,7 @@ from gossamer.inference.kernel import Kernel
 from gossamer.inference.layout import NO_BORDER
 from gossamer.inference.operations.convolution.inner_loop import InnerLoop, tile_loop
 from gossamer.inference.operations.convolution.phases import Direction, Phase
-from gossamer.inference.operations.convolution.sparse_weight import table
+from gossamer.inference.operations.convolution.sparse_weight import sparse_weight
 from gossamer.inference.operations.convolution.tiling import Tile, Tiling, Work, best_tiling, read_cost, tiles
 from gossamer.inference.source import index, literal, nest
 
@@ -80,7 +80,7 @@ def _emit_phase(layer: Convolution, kernel: Kernel, phase: Phase, source: Source
     steps = (rows.stride * source.row, columns.stride * source.column)
     loop = InnerLoop(
         kernel,
-        table(weight, layer.groups, offsets, _owners(offsets.shape, per_block), ordered=target.fast),
+        sparse_weight(weight, layer.groups, offsets, _owners(offsets.shape, per_block), ordered=target.fast),
         layer.bias.numpy(),
         [i * steps[0] + j * steps[1] for i in range(tile.rows) for j in range(tile.columns)],
         target.element,
@@ -97,12 +97,12 @@ def _emit_phase(layer: Convolution, kernel: Kernel, phase: Phase, source: Source
             _finish(layer, kernel, phase, tile, loop, (row, column))
 
         start = f"{source.name} + {index([row, column], steps, low)}"
-        if loop.table.blocks == 1:
+        if loop.weight.blocks == 1:
             code.add(f"const {target.element} *base = {start};")
             loop.write(finish)
         else:
             partial = kernel.scratch(loop.outputs * tile.sums)
-            with code.loop("block", loop.table.blocks):
+            with code.loop("block", loop.weight.blocks):
                 code.add(f"const {target.element} *base = {start} + block * {per_block * source.channel};")
                 loop.write(finish, f"{partial} + o * {tile.sums}")
 

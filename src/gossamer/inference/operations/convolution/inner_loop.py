@@ -22,7 +22,7 @@ class InnerLoop:
 
     Args:
         kernel: The function under construction.
-        table: The non-zeros.
+        weight: The non-zeros.
         bias: Of each output channel.
         reads: Where the input of each sum lies, relative to that of the first.
         kind: The C type of a sum.
@@ -33,26 +33,26 @@ class InnerLoop:
     def __init__(
         self,
         kernel: Kernel,
-        table: SparseWeight,
+        weight: SparseWeight,
         bias: Array,
         reads: Sequence[int],
         kind: str,
         splat: Callable[[str], str],
         load: Callable[[str], str],
     ) -> None:
-        self.kernel, self.table, self.reads = kernel, table, reads
+        self.kernel, self.weight, self.reads = kernel, weight, reads
         self.outputs = len(bias)
-        self.output = "o" if table.rows is None else "row"  # the variable with the number of the output channel
+        self.output = "o" if weight.rows is None else "row"  # the variable with the number of the output channel
         self.sums = [f"s{number}" for number in range(len(reads))]
         self.kind, self.splat, self.load = kind, splat, load
-        self._values = kernel.constant(table.values)
-        self._offsets = kernel.constant(table.offsets)
-        self._counts = kernel.constant(table.counts)
-        self._inputs = kernel.constant(table.inputs) if table.inputs is not None else ""
-        self._rows = kernel.constant(table.rows) if table.rows is not None else ""
-        ordered = bias if table.rows is None else bias[table.rows]
+        self._values = kernel.constant(weight.values)
+        self._offsets = kernel.constant(weight.offsets)
+        self._counts = kernel.constant(weight.counts)
+        self._inputs = kernel.constant(weight.inputs) if weight.inputs is not None else ""
+        self._rows = kernel.constant(weight.rows) if weight.rows is not None else ""
+        ordered = bias if weight.rows is None else bias[weight.rows]
         self._bias = kernel.constant(ordered) if np.any(bias) else ""
-        self._starts = [kernel.constant(starts) for starts in table.block_starts] if table.blocks > 1 else []
+        self._starts = [kernel.constant(starts) for starts in weight.block_starts] if weight.blocks > 1 else []
 
     def write(self, finish: Callable[[], None], partial: str = "") -> None:
         """Write the loops.
@@ -61,13 +61,13 @@ class InnerLoop:
         several, and `partial` the C expression for the address of the sums of the `o`-th list between two blocks.
         `finish` writes what is done with the sums of the output channel `self.output`.
         """
-        code, table = self.kernel.code, self.table
+        code, weight = self.kernel.code, self.weight
         from_value, from_offset = (f" + {starts}[block]" for starts in self._starts) if self._starts else ("", "")
-        per_block = 1 if table.is_dense else self.outputs
+        per_block = 1 if weight.is_dense else self.outputs
         from_count = f" + block * {per_block}" if self._starts else ""
         code.add(f"const float *v = {self._values}{from_value};")
-        code.add(f"const {_c_type(table.offsets)} *at = {self._offsets}{from_offset};")
-        code.add(f"const {_c_type(table.counts)} *count = {self._counts}{from_count};")
+        code.add(f"const {_c_type(weight.offsets)} *at = {self._offsets}{from_offset};")
+        code.add(f"const {_c_type(weight.counts)} *count = {self._counts}{from_count};")
         with code.loop("o", self.outputs):
             first = self.splat(f"{self._bias}[o]" if self._bias else "0.0f")
             code.add(f"{self.kind} {', '.join(f'{name} = {first}' for name in self.sums)};")
@@ -77,7 +77,7 @@ class InnerLoop:
                     code.add(*(f"{name} = kept[{number}];" for number, name in enumerate(self.sums)))
             self._taps()
             if partial:
-                with code.block(f"if (block < {table.blocks - 1})"):
+                with code.block(f"if (block < {weight.blocks - 1})"):
                     code.add(*(f"kept[{number}] = {name};" for number, name in enumerate(self.sums)))
                     code.add("continue;")
             if self._rows:
@@ -86,14 +86,14 @@ class InnerLoop:
 
     def _taps(self) -> None:
         """All non-zeros of an output channel."""
-        code, copies, dense = self.kernel.code, self._copies(), self.table.is_dense
+        code, copies, dense = self.kernel.code, self._copies(), self.weight.is_dense
         base, offsets = "base", "at"
         if self._inputs:
             base = "own"
             code.add(f"const {self.kernel.target.element} *own = base + {self._inputs}[o];")
         if dense:
             offsets = "offset"
-            code.add(f"const {_c_type(self.table.offsets)} *offset = at;")
+            code.add(f"const {_c_type(self.weight.offsets)} *offset = at;")
         code.add(f"int k = (int)*count{'' if dense else '++'};")
         zero = self.splat("0.0f")
         for copy in range(1, copies):

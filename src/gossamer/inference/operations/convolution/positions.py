@@ -22,7 +22,7 @@ from gossamer.inference.kernel import Array, Kernel
 from gossamer.inference.operations.convolution.epilogue import finish_tile
 from gossamer.inference.operations.convolution.inner_loop import InnerLoop, tile_loop
 from gossamer.inference.operations.convolution.phases import Phase
-from gossamer.inference.operations.convolution.sparse_weight import is_dense, smallest_unsigned, table
+from gossamer.inference.operations.convolution.sparse_weight import is_dense, smallest_unsigned, sparse_weight
 from gossamer.inference.operations.convolution.tiling import Tile, Tiling, Work, best_tiling, read_cost, tiles
 from gossamer.inference.source import index
 from gossamer.inference.targets import Target, vector_prefix
@@ -169,7 +169,7 @@ def emit_over_positions(layer: Convolution, kernel: Kernel) -> None:
     prefix = vector_prefix(planes.vector)
     loop = InnerLoop(
         kernel,
-        table(planes.weight, layer.groups, *planes.offsets(per_block, size), ordered=True),
+        sparse_weight(planes.weight, layer.groups, *planes.offsets(per_block, size), ordered=True),
         layer.bias.numpy(),
         [i * planes.pitch + j * planes.vector for i in range(tile.rows) for j in range(tile.columns)],
         f"V{planes.vector}",
@@ -177,7 +177,7 @@ def emit_over_positions(layer: Convolution, kernel: Kernel) -> None:
         lambda pointer: f"{prefix}load({pointer})",
     )
     rows, vectors = planes.grid
-    blocks = loop.table.blocks
+    blocks = loop.weight.blocks
     copies = kernel.scratch(per_block * size + planes.vector)
     with tile_loop(code, "r", rows, tile.rows) as (row, _), _block_loop(kernel, blocks) as block:
         _write_copy(planes, kernel, tile, per_block, copies, row, block)
@@ -227,11 +227,14 @@ def _write_plane(
     code, rows, columns = kernel.code, planes.phase.rows, planes.phase.columns
     channel, row_stride, column_stride = planes.layer.planes(kernel.inputs[0].strides)
     height, width = planes.layer.plane
-    code.add(f"const float *in = x0 + {channels}[p] * {channel};")
     top = min(rows.offsets) + phase
     shift = columns.offsets[column]
     first = max(0, -(shift // columns.stride))  # the first column inside: stride c + shift >= 0
     last = min(columns.count, (width - 1 - shift) // columns.stride + 1)
+    if last <= first:  # all of it lies in the padding
+        code.add(f"(void)x0, (void){channels};", f"memset(to, 0, {4 * planes.rows_for(tile) * planes.pitch});")
+        return
+    code.add(f"const float *in = x0 + {channels}[p] * {channel};")
     with code.loop("m", planes.rows_for(tile)):
         code.add(f"const int row = {index(['m', start], [rows.stride, rows.stride], top)};")
         code.add(f"float *line = to + m * {planes.pitch};")
@@ -241,9 +244,6 @@ def _write_plane(
         if not inside:
             with code.block(f"if (row < 0 || row >= {height})"):
                 code.add(f"memset(line, 0, {4 * planes.pitch});", "continue;")
-        if last <= first:
-            code.add(f"memset(line, 0, {4 * planes.pitch});")
-            return
         if first:
             code.add(f"memset(line, 0, {4 * first});")
         source = f"in + row * {row_stride} + {(first * columns.stride + shift) * column_stride}"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gossamer.inference.kernel import Array
 
-__all__ = ["DENSE_FROM", "SparseWeight", "is_dense", "smallest_unsigned", "table"]
+__all__ = ["DENSE_FROM", "SparseWeight", "is_dense", "smallest_unsigned", "sparse_weight"]
 
 # A stored non-zero takes six bytes, an element of a dense layer four.
 DENSE_FROM = 2 / 3
@@ -53,7 +53,7 @@ def is_dense(weight: Array) -> bool:
     return bool(np.count_nonzero(weight) >= DENSE_FROM * weight.size)
 
 
-def table(
+def sparse_weight(
     weight: Array,
     groups: int,
     offsets_of: npt.NDArray[np.int64],

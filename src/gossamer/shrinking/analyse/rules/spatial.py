@@ -85,6 +85,7 @@ def _over_units(analysis: Analysis, node: fx.Node, source: AbstractValue, dims: 
     """A sum over units does not miss those that are zero; of a mean, a graph can restore the divisor."""
     exact = node.target in _SUMS or (node.target is aten.mean.dim and analysis.rewrites_graph)
     if not exact or isinstance(node.meta["val"], tuple | list):
+        analysis.graph_could_do_more |= node.target is aten.mean.dim and bool(unexpand(source.is_zero)[0].any())
         return analysis.opaque(node, f"{node.target} works across its units")
     labels, zero = unexpand(source.labels, source.is_zero)
     for dim in (d for d in range(zero.dim()) if labels.size(d) == 1 and zero.size(d) > 1):
