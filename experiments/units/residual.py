@@ -78,6 +78,7 @@ SETTINGS: list[tuple[str, float, dict[str, Any]]] = [
     ("integrated Tl1", 5e-3, {}),
     ("integrated Tl1", 3e-3, {}),
     ("unit Tl1", 2.2e-3, {"balance": 0.1}),
+    ("integrated Tl1", 2.2e-3, {}),
     ("unit Tl1", 2.2e-3, {"balance": 0.02}),
     ("none", 0.0, {}),
     ("integrated Tl1", 1e-2, {}),
