@@ -12,8 +12,8 @@ export MPLBACKEND ?= Agg
 
 .PHONY: demo test check format soak bench device clean
 
-demo: $(INSTALLED)  ## train a sparse network on DIGITS, show what is left of it, and write it as C
-	$(BIN)/gossamer train digits --run-dir runs/demo --overwrite
+demo: $(INSTALLED)  ## train a network with 1 % of its weights on DIGITS, beside a dense one and l1, and write it as C
+	$(BIN)/gossamer train digits --target-params 1% --run-dir runs/demo --overwrite
 	$(BIN)/gossamer export runs/demo --c runs/demo/digits.c --check
 
 test: $(DEVELOPMENT)  ## run the tests

@@ -22,6 +22,7 @@ LAYERS = [
     {"gossamer.penalties", "gossamer.layers"},
     {"gossamer.store", "gossamer.shrinking"},
     {"gossamer.measurement", "gossamer.regularizers"},
+    {"gossamer.targets"},
     {"gossamer.proximal", "gossamer.inference", "gossamer.visualization"},
     {"gossamer.__init__"},
     {"gossamer.adapters"},

@@ -2,8 +2,8 @@
 
 In your own training loop:
 
-    regularizer = gossamer.integrated_tl1(model, strength=1e-4, a=0.1, s=0.1)
-    gossamer.attach(optimizer, regularizer)      # every optimizer.step() now ends in the proximal step
+    regularizer = gossamer.integrated_tl1(model)
+    gossamer.attach(optimizer, regularizer, target=gossamer.Target(params=0.05), steps=10_000)
 
 and afterwards:
 
@@ -17,7 +17,7 @@ from gossamer import penalties
 from gossamer.errors import GossamerError
 from gossamer.inference import export_c, fastest, native
 from gossamer.measurement import Measurement, measure
-from gossamer.proximal import ProximalStep, attach, constant, copy_zeros, warm_up
+from gossamer.proximal import Path, ProximalStep, SparsityWarning, attach, constant, copy_zeros, warm_up
 from gossamer.regularizers import (
     Regularizer,
     UnregularizedWarning,
@@ -33,6 +33,7 @@ from gossamer.regularizers import (
 )
 from gossamer.shrinking import GraphFormWarning, GuardError, Plan, plan, shrink, shrink_, zero_dead_biases
 from gossamer.store import export_onnx, load, save
+from gossamer.targets import Reached, Target
 from gossamer.visualization import report
 
 __all__ = [
@@ -40,9 +41,13 @@ __all__ = [
     "GraphFormWarning",
     "GuardError",
     "Measurement",
+    "Path",
     "Plan",
     "ProximalStep",
+    "Reached",
     "Regularizer",
+    "SparsityWarning",
+    "Target",
     "UnregularizedWarning",
     "attach",
     "combined_group_exclusive",

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.penalties import L1MinusL2
+from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
 from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.handle import ProximalStep
@@ -21,7 +22,9 @@ from gossamer.proximal.native import load_kernel, load_unit_kernel
 from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.schedules import Schedule, constant
 from gossamer.proximal.state import pending_states
+from gossamer.proximal.watch import Watch
 from gossamer.regularizers import Regularizer
+from gossamer.targets import Target
 
 __all__ = ["Compile", "Metric", "StepSize", "attach", "attached"]
 
@@ -39,6 +42,8 @@ def attach(
     *,
     metric: Metric = "auto",
     schedule: Schedule = constant,
+    target: Target | None = None,
+    steps: int | None = None,
     step_size: StepSize | None = None,
     compile: Compile = "auto",  # noqa: A002  # what PyTorch's users look for
 ) -> ProximalStep:
@@ -57,6 +62,10 @@ def attach(
             for the rest. "adaptive" gives each weight its own step size; weights without a gradient so far wait
             for their first one. "euclidean" behind an adaptive optimizer minimises another objective.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
+        target: the size that the network has to reach, for example `gossamer.Target(params=0.05)`. It drives the
+            strength. The regularizer's own, if it has one, is the first strength. See docs/targets.md.
+        steps: the number of optimizer steps until the target must be reached. After that the zeros are held and the
+            other weights recover, so train on. Without a target, the length of the training, for its warnings.
         step_size: the step size of an optimizer that is not known, as a function of the parameter, its parameter group
             and its optimizer state. It is called after every step for every weight and returns how far the optimizer
             moves a weight along a constant gradient, divided by the gradient: a number, or a tensor of the shape of
@@ -71,7 +80,7 @@ def attach(
 
     Raises:
         GossamerError: If the optimizer has no step size for the penalty to use, does not train the weights of the
-            regularizer, or the weights already have a regularizer.
+            regularizer, or the weights already have a regularizer; if the target cannot be reached.
     """
     if metric not in get_args(Metric):
         raise GossamerError(f"`metric` must be one of {', '.join(get_args(Metric))}; received {metric!r}.")
@@ -95,10 +104,27 @@ def attach(
         schedule=schedule,
         fused=_fused_step(regularizer, compile),
         fused_units=_fused_units(regularizer, compile),
+        approach=_approach(regularizer, schedule, target, steps),
+        watch=Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
     )
     number = _pick_up(handle, levels[0].param_groups)
     handle.connect(levels, _handles.setdefault(levels[-1], []), number)
     return handle
+
+
+def _approach(
+    regularizer: Regularizer, schedule: Schedule, target: Target | None, steps: int | None
+) -> Approach | None:
+    if target is None:
+        if regularizer.strength is None:
+            raise GossamerError(
+                "The regularizer has no strength. Give it one, gossamer.integrated_tl1(model, 1e-4), or ask for a "
+                "size: gossamer.attach(optimizer, regularizer, target=gossamer.Target(params=0.05), steps=10_000)."
+            )
+        return None
+    if schedule is not constant:
+        raise GossamerError("A target drives the strength during training, so `schedule` has no place. Leave it out.")
+    return Approach(target, regularizer, steps)
 
 
 def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:

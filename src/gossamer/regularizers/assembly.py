@@ -30,12 +30,18 @@ _NORMS = (
 
 
 def assemble(
-    model: nn.Module, strength: float, rules: Iterable[Rule], options: LayerOptions, *, by_size: bool = False
+    model: nn.Module, strength: float | None, rules: Iterable[Rule], options: LayerOptions, *, by_size: bool = False
 ) -> Regularizer:
     """The regularizer of these rules, analysed with the example where units or kept norms need it."""
     require_strength(strength)
-    rules = tuple(rules)
     model = original_module(model)
+    built = _assembled(model, strength, tuple(rules), options, by_size=by_size)
+    return replace(built, model=model, example=options.get("example"))
+
+
+def _assembled(
+    model: nn.Module, strength: float | None, rules: tuple[Rule, ...], options: LayerOptions, *, by_size: bool
+) -> Regularizer:
     on_units = any(term.groups == "units" for rule in rules for term in rule.terms)
     example, keep_norms = options.get("example"), options.get("keep_norms")
     if example is None and on_units:
@@ -78,7 +84,7 @@ class _Assembly:
         }
         self.terms = next((own for rule in rules if (own := _unit_terms(rule))), ())
 
-    def build(self, strength: float) -> Regularizer:
+    def build(self, strength: float | None) -> Regularizer:
         slices = self.slices() if self.terms else []
         if self.terms and not slices:
             why = "; ".join(f"{axis}: {reason}" for axis, reason in self.reasons.items())

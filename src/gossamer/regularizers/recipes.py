@@ -1,6 +1,7 @@
 """The regularizers: integrated transformed l1, its parts, and the baselines it is compared with.
 
-All take the model, the strength (lambda), their own parameters, and the options of `LayerOptions`. Biases and
+All take the model, the strength (lambda), their own parameters, and the options of `LayerOptions`. The strength may be
+left out if a target drives it (`gossamer.Target`). Biases and
 normalisation layers are not regularized; tied weights count once.
 """
 
@@ -34,7 +35,7 @@ __all__ = [
 
 def integrated_tl1(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     a: float = 1.0,
     s: float = 0.1,
@@ -61,7 +62,7 @@ def integrated_tl1(
 
 def combined_group_exclusive(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     s: float = 0.2,
     groups: Groups = "taps",
@@ -85,7 +86,7 @@ def combined_group_exclusive(
 
 def sparse_group_lasso(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     groups: Groups = "taps",
     scale_by_size: bool = True,
@@ -106,7 +107,7 @@ def sparse_group_lasso(
 
 def group_lasso(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     groups: Groups = "outputs",
     scale_by_size: bool = True,
@@ -126,7 +127,7 @@ def group_lasso(
 
 def group_transformed_l1(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     a: float = 1.0,
     groups: Groups = "outputs",
@@ -147,7 +148,7 @@ def group_transformed_l1(
 
 def unit_tl1(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     a: float = 1.0,
     balance: float = 0.1,
@@ -167,25 +168,27 @@ def unit_tl1(
     return _alike(model, strength, lambda weight: terms, layers, by_size=True)
 
 
-def transformed_l1(model: nn.Module, strength: float, *, a: float = 1.0, **layers: Unpack[LayerOptions]) -> Regularizer:
+def transformed_l1(
+    model: nn.Module, strength: float | None = None, *, a: float = 1.0, **layers: Unpack[LayerOptions]
+) -> Regularizer:
     """Omega(W) = sum_ij (a + 1)|w_ij| / (a + |w_ij|)."""
     penalty = TransformedL1(a)
     return _alike(model, strength, lambda weight: (Term(penalty, 1.0),), layers)
 
 
-def l1(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+def l1(model: nn.Module, strength: float | None = None, **layers: Unpack[LayerOptions]) -> Regularizer:
     """Omega(W) = sum_ij |w_ij|."""
     return _alike(model, strength, lambda weight: (Term(L1(), 1.0),), layers)
 
 
-def l2(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+def l2(model: nn.Module, strength: float | None = None, **layers: Unpack[LayerOptions]) -> Regularizer:
     """Omega(W) = 1/2 sum_ij w_ij^2, as a proximal step: it shrinks weights and produces no zeros."""
     return _alike(model, strength, lambda weight: (Term(L2(), 1.0),), layers)
 
 
 def _alike(
     model: nn.Module,
-    strength: float,
+    strength: float | None,
     terms: Callable[[Weight], tuple[Term, ...]],
     options: LayerOptions,
     *,
@@ -199,7 +202,7 @@ def _alike(
 
 def _balanced(
     model: nn.Module,
-    strength: float,
+    strength: float | None,
     s: float,
     terms: Callable[[Weight, float], tuple[Term, ...]],
     options: LayerOptions,

@@ -6,13 +6,14 @@ objective = loss + strength * Omega,   Omega = sum over weights of scale * sum o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.example import Example
 from gossamer.layers import Groups, Layout, Weight
 from gossamer.penalties import Penalty
 from gossamer.regularizers.units import Units
@@ -20,10 +21,10 @@ from gossamer.regularizers.units import Units
 __all__ = ["Regularizer", "Rule", "Term", "require_strength"]
 
 
-def require_strength(strength: float) -> None:
-    """Raise `GossamerError` unless the strength is a finite number that is not negative."""
-    number = isinstance(strength, int | float)
-    if not (number and math.isfinite(strength) and strength >= 0):
+def require_strength(strength: float | None) -> None:
+    """Raise `GossamerError` unless the strength is None or a finite number that is not negative."""
+    number = isinstance(strength, int | float) and math.isfinite(strength) and strength >= 0
+    if not (number or strength is None):
         raise GossamerError(f"`strength` must be finite and not negative; received {strength!r}.")
 
 
@@ -90,11 +91,16 @@ class Regularizer:
 
     `units` has the terms on removable units and the weights that keep their norms. Parameters that belong to units and
     have no term of their own (biases, scales and shifts) have rules without terms.
+
+    Without a strength it needs a target (`gossamer.attach(..., target=...)`). `model` and `example` are those that the
+    recipe was given: what a target counts.
     """
 
-    strength: float
+    strength: float | None
     rules: tuple[Rule, ...]
     units: Units | None = None
+    model: nn.Module | None = field(default=None, repr=False, compare=False)
+    example: Example | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_strength(self.strength)
@@ -118,7 +124,7 @@ class Regularizer:
     def __str__(self) -> str:
         with_terms = [rule for rule in self.rules if rule.terms]
         width = max((len(rule.name) for rule in with_terms), default=0)
-        lines = [f"strength {self.strength:g}"]
+        lines = ["strength by target" if self.strength is None else f"strength {self.strength:g}"]
         for rule in with_terms:
             terms = " + ".join(
                 f"{rule.scale * term.coefficient:.4g} {term.penalty}" + (f" of {term.groups}" if term.groups else "")

@@ -52,7 +52,7 @@ class LayerOptions(TypedDict, total=False):
     keep_norms: bool
 
 
-def select(model: nn.Module, strength: float, options: LayerOptions) -> list[tuple[Weight, float]]:
+def select(model: nn.Module, strength: float | None, options: LayerOptions) -> list[tuple[Weight, float]]:
     """The chosen weights in order of execution, each with its scale relative to `strength`."""
     if unknown := sorted(options.keys() - LayerOptions.__annotations__.keys()):
         raise GossamerError(
@@ -80,7 +80,7 @@ def select(model: nn.Module, strength: float, options: LayerOptions) -> list[tup
     for layer, own in (options.get("strengths") or {}).items():
         if not (math.isfinite(own) and own >= 0):
             raise GossamerError(f"`strengths[{layer!r}]` must be finite and not negative; received {own!r}.")
-        if not strength > 0:
+        if strength is None or not strength > 0:
             raise GossamerError(f"`strengths` needs a positive common `strength`; received {strength!r}.")
         for weight in _matching(model, weights, [layer], "strengths"):
             if weight not in chosen:

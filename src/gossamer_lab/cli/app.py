@@ -16,7 +16,7 @@ from gossamer_lab.cli.data import data
 from gossamer_lab.cli.options import Json, RunOptions, given, with_options
 from gossamer_lab.terminal import INTERRUPTED
 from gossamer_lab.training.config import TrainingConfig
-from gossamer_lab.training.fields import settings_of
+from gossamer_lab.training.fields import percentage, settings_of
 from gossamer_lab.training.settings import SETTINGS
 
 __all__ = ["app", "main"]
@@ -110,6 +110,54 @@ def _on_the_command_line(context: typer.Context, name: str) -> bool:
 app.command("train", epilog="Example: gossamer train digits --strength 2e-3 --run-dir runs/mine")(
     with_options(train, Training=TrainingConfig, Run=RunOptions)
 )
+
+
+@app.command()
+def path(
+    dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.")],
+    sizes: Annotated[
+        str, typer.Option(help="Targets from large to small, separated by commas.")
+    ] = "50%,20%,10%,5%,2%,1%",
+    kind: Annotated[str, typer.Option(help="What is counted: params, flops, dense_params or dense_flops.")] = "params",
+    regularizer: Annotated[str, typer.Option(help="Regularizer, as in `gossamer train`.")] = "integrated-tl1",
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Epochs of a training from scratch; the dense network takes half.", min=1, show_default="by data set"
+        ),
+    ] = None,
+    epochs_each: Annotated[
+        int | None, typer.Option(help="Epochs for each target.", min=1, show_default="a tenth of --epochs")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed for initialisation and shuffling.", min=0)] = 0,
+    output: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="runs/DATASET-path")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Also train every target from scratch.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train the whole trade-off between accuracy and size: one target after the other, from dense to sparse."""
+    from gossamer_lab.cli.path import run_path
+
+    run_path(
+        dataset,
+        _sizes(sizes),
+        kind=kind,
+        regularizer=regularizer,
+        epochs=epochs,
+        epochs_each=epochs_each,
+        seed=seed,
+        output=output or Path("runs") / f"{dataset}-path",
+        compare=compare,
+        as_json=as_json,
+    )
+
+
+def _sizes(text: str) -> list[float]:
+    try:
+        return [percentage(size) for size in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"sizes are numbers separated by commas, such as 20%,5%,1%; received {text!r}"
+        ) from None
 
 
 @app.command()

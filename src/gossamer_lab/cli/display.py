@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from gossamer.measurement import Measurement
+from gossamer.targets import Reached
 from gossamer_lab.cli.networks import Comparison
 from gossamer_lab.data import Dataset
 from gossamer_lab.reporting.tables import Table, percent, print_tables
@@ -73,7 +74,7 @@ class Display:
         rows = [
             [
                 _label(result.regularizer),
-                f"{result.strength:g}" if result.strength else "-",
+                f"{result.strength:.3g}" if result.strength else "-",
                 f"{percent(result.accuracy)} %",
                 f"{percent(result.params_kept)} %",
                 f"{percent(result.flops_kept)} %",
@@ -88,6 +89,9 @@ class Display:
         )
         columns = ("", "strength", "accuracy", "weights kept", "MACs kept", "epochs", "seconds")
         print_tables(self._out, [Table(columns, rows, title), _layers(results)])
+        for result in results:
+            if result.target is not None:
+                self._out.print(f"{_label(result.regularizer)}: {Reached.from_dict(result.target)}", markup=False)
         for layer in results[0].measurement["layers"]:
             if layer["nonzeros"] == 0:
                 self.message(f"warning: layer {layer['name']} has no weights left; lower `--strength`")
@@ -123,6 +127,10 @@ class Display:
         ]
         columns = ("", "weights", "MACs", "size", *(f"batch of {size}" for size in networks[0].seconds))
         print_tables(self._out, [Table(columns, rows, "Size and latency")])
+
+    def table(self, table: Table) -> None:
+        """Print a table."""
+        print_tables(self._out, [table])
 
     def text(self, text: str) -> None:
         """Print text as it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,8 @@ def _configuration(dataset: str, settings: Mapping[str, Any], options: RunOption
     for option in _OF_SOME_REGULARIZERS:
         if option in settings and option not in spec.options:
             raise GossamerError(f"`--{option}` has no effect on regularizer {name!r}. Leave it out.")
-    chosen: dict[str, Any] = {**defaults(dataset, name), "regularizer": name, **settings}
+    target = next((each.removeprefix("target_") for each in settings if each.startswith("target_")), None)
+    chosen: dict[str, Any] = {**defaults(dataset, name, target), "regularizer": name, **settings}
     return TrainingConfig(dataset=dataset, **chosen)
 
 
@@ -128,19 +129,16 @@ def _compared(config: TrainingConfig, options: RunOptions) -> dict[str, Training
 
 def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     """Return the configurations of the baselines by subfolder, without the one that equals the run itself."""
-    return {
-        folder: replace(
-            config,
-            regularizer=name,
-            strength=defaults(config.dataset, name)["strength"],
-            a=None,
-            s=None,
-            balance=None,
-            groups=None,
-        )
-        for folder, name in _BASELINES.items()
-        if name != config.regularizer
-    }
+    return {folder: _baseline(config, name) for folder, name in _BASELINES.items() if name != config.regularizer}
+
+
+def _baseline(config: TrainingConfig, name: str) -> TrainingConfig:
+    """Return the configuration of a baseline, at the same target if there is one."""
+    if config.target is not None and name != "none":
+        return replace(config, regularizer=name, strength=0.0, a=None, s=None, balance=None, groups=None)
+    without: dict[str, Any] = {each.name: None for each in fields(config) if each.name.startswith("target_")}
+    strength = defaults(config.dataset, name)["strength"]
+    return replace(config, regularizer=name, strength=strength, a=None, s=None, balance=None, groups=None, **without)
 
 
 def _open_runs(dataset: str, options: RunOptions, jobs: list[_Job]) -> Path:

@@ -48,7 +48,7 @@ class RegularizerSpec:
         parameters = {name: getattr(config, name) for name in self.parameters}
         regularizer: Regularizer = getattr(regularizers, self.function)(
             model,
-            config.strength,
+            config.strength if config.target is None else config.strength or None,
             example=example,
             cost_exponent=config.cost_exponent,
             **self.arguments,

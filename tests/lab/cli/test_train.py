@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gossamer.errors import GossamerError
+from gossamer_lab.cli import app
 from gossamer_lab.cli.options import RunOptions
 from gossamer_lab.cli.train import run_training
 from gossamer_lab.training import RunDirectory
@@ -74,6 +76,38 @@ def test_every_regularizer_trains(tmp_path: Path, regularizer: str, capsys: pyte
     assert json.loads(capsys.readouterr().out)["regularizer"] == regularizer
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+def test_a_target_is_hit_by_the_run_and_its_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, target_params=0.1, epochs=8, compare=True, as_json=False) == 0
+    assert "target 10.0000% of the weights" in capsys.readouterr().out
+    ours, dense, l1 = (RunDirectory(tmp_path / folder).read_result() for folder in ("", "dense", "l1"))
+    for result in (ours, l1):
+        assert result.params_kept == pytest.approx(0.1, abs=0.003)
+        assert result.target is not None
+        assert result.target["after"] / result.target["full"] == pytest.approx(result.params_kept)
+        assert result.strength == result.target["strength"] > 0
+    assert (dense.params_kept, dense.target) == (1.0, None)
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+def test_a_file_fits_the_bytes_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, target_bytes=30_000, epochs=8) == 0
+    capsys.readouterr()
+    assert 28_000 < RunDirectory(tmp_path).small.stat().st_size <= 30_000
+
+
+def test_percent_signs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received = []
+    monkeypatch.setattr("gossamer_lab.cli.train.run_training", lambda dataset, settings, run: received.append(settings))
+    for text in ("5%", "0.05", " 5 %"):
+        CliRunner().invoke(app, ["train", "digits", "--target-flops", text])
+    assert received == [{"target_flops": pytest.approx(0.05)}] * 3
+    result = CliRunner().invoke(app, ["train", "digits", "--target-flops", "five"])
+    assert result.exit_code == 2
+    assert "five" in result.output
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_regrowth_leaves_no_unstructured_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path / "run", epochs=5, strength=3e-3, regrow=True) == 0
     result = RunDirectory(tmp_path / "run").read_result()
@@ -180,6 +214,7 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_a_layer_without_weights_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path, strength=10.0, epochs=3)
     assert "has no weights left; lower `--strength`" in capsys.readouterr().err

@@ -13,7 +13,7 @@ A plan is built for the copy or the graph, compared with the reference outputs o
 differ. In place it is tried and undone first, and then applied together with the optimizer's state.
 """
 
-from gossamer.shrinking.apply.dead_biases import zero_dead_biases
+from gossamer.shrinking.apply.dead_biases import biases_of_dead_units, zero_dead_biases
 from gossamer.shrinking.apply.graph import smaller_graph
 from gossamer.shrinking.apply.guards import GuardError, accepted_inputs, accepts
 from gossamer.shrinking.apply.in_place import InPlace, apply_in_place, matching_copy
@@ -31,6 +31,7 @@ __all__ = [
     "accepts",
     "apply_in_place",
     "at_least_two",
+    "biases_of_dead_units",
     "changed_dims",
     "check_owner",
     "evaluation_reference",
