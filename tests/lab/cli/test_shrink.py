@@ -13,6 +13,7 @@ from gossamer_lab.cli.train import run_training
 from gossamer_lab.training import RunDirectory
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")  # two epochs at a strong penalty
 def test_a_run_is_shrunk_and_analysed_once_per_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
