@@ -32,13 +32,12 @@ def main(epochs):
     data = counting()
     example = {"input_ids": data[0]["input_ids"].unsqueeze(0)}
 
-    # The inner units of the feed-forward layers; Adam's own metric, so the strength means the same as with SGD.
+    # The inner units of the feed-forward layers.
     inner = [f"transformer.h.{layer}.mlp.c_fc" for layer in range(config.n_layer)]
     callback = SparsityCallback(
         lambda model: gossamer.group_lasso(model, strength=2e-3, groups="outputs", only=inner),
         example,
         hold_at=0.75,
-        metric="adaptive",
     )
     with tempfile.TemporaryDirectory() as folder:
         args = transformers.TrainingArguments(

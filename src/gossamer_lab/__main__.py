@@ -13,6 +13,9 @@ _REQUIRED = ("matplotlib", "optuna", "pooch", "requests", "rich", "sklearn", "ty
 
 def main() -> None:
     """Run the command; if packages of the extra `lab` are missing, print how to install them."""
+    from gossamer_lab.terminal import prepare_terminal
+
+    prepare_terminal()
     missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         print(

@@ -23,7 +23,7 @@ from gossamer.layers.kinds import KINDS
 
 def compacted():
     module = nn.MultiheadAttention(8, 2)
-    compact_attention(module, full_head_dim=4)
+    compact_attention(module, full_head_dim=4, full_num_heads=2, kept_heads=(0, 1))
     return module
 
 

@@ -211,6 +211,11 @@ def check_refusals(mesh):
     refuses("L1MinusL2 has no proximal step", attach_rule, rule, L1MinusL2(), weight)
     weight.weight = nn.Parameter(DTensor.from_local(torch.randn(6, 4), mesh, [Partial()]))
     refuses("Redistribute the weight", attach_rule, rule, L1MinusL2(), weight)
+    weight.weight = nn.Parameter(distribute_tensor(torch.randn(6, 4), mesh, [Shard(0)]))
+    regularizer = gossamer.group_lasso(weight, 1.0)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=0.1)
+    target = gossamer.Target(params=0.5)
+    refuses("needs whole weights", lambda: gossamer.attach(optimizer, regularizer, target=target, steps=100))
     for original in (False, True):
         flat = FullyShardedDataParallel(built(Tokens), use_orig_params=original, device_id=torch.device("cpu"))
         refuses("FullyShardedDataParallel", gossamer.l1, flat, 1e-3)
@@ -269,6 +274,22 @@ def one_process_training(case):
     train(model, optimizer, x, y, 1)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     return weights, regularizer.value(), str(gossamer.measure(model, x[:1])), zero_share(regularizer)
+
+
+def check_target():
+    """A target on units, over data-parallel processes."""
+
+    def trained(spread, share):
+        model, (x, y) = spread(built(Net)), batch(IMAGES[1])
+        optimizer = optimizer_of("SGD", model.parameters())
+        regularizer = gossamer.unit_tl1(model, example=x)
+        handle = gossamer.attach(optimizer, regularizer, target=gossamer.Target(params=0.4), steps=50)
+        train(model, optimizer, share(x), share(y), 52)
+        assert handle.held
+        return model
+
+    expected = trained(lambda model: model, lambda part: part)
+    same(dict(expected.named_parameters()), trained(data_parallel, own_part), "target")
 
 
 def data_parallel(model):
@@ -499,6 +520,7 @@ def main(folder):
         part(check_gathered, folder)
         part(check_stages)
         part(check_zero_redundancy)
+        part(check_target)
     dist.barrier()
     dist.destroy_process_group()
 

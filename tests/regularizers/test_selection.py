@@ -148,7 +148,9 @@ def test_more_bad_choices():
     with pytest.raises(GossamerError, match=r"leaves `fc\.weight` out"):
         gossamer.l1(model, 1.0, skip=["fc"], strengths={"fc": 1.0})
     with pytest.raises(GossamerError, match="strength"):
-        gossamer.l1(model, None)
+        gossamer.l1(model, "strong")
+    with pytest.raises(GossamerError, match="needs a positive common `strength`; received None"):
+        gossamer.l1(model, strengths={"fc": 1.0})
     with pytest.raises(GossamerError, match="trains none"):
         gossamer.l1(model, 1.0).owned_by(torch.optim.SGD(Net().parameters(), lr=0.1))
 

@@ -58,7 +58,7 @@ class _SparseEstimator(BaseEstimator):
         strength: float = 1e-3,
         n_features: int | None = None,
         epochs: int = 100,
-        lr: float = 0.1,
+        lr: float = 0.05,
         batch_size: int = 64,
         hold_at: float = 0.75,
         random_state: int | np.random.RandomState | None = None,

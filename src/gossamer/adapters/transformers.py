@@ -30,8 +30,6 @@ except ImportError as error:
 
 __all__ = ["SparsityCallback"]
 
-_STATE = "gossamer"  # the key of our state in `optimizer.state_dict()`
-
 
 class SparsityCallback(TrainerCallback):
     """Trains with a regularizer: attached at the start, zeros held towards the end, shrunk at the end.
@@ -100,17 +98,11 @@ class SparsityCallback(TrainerCallback):
         optimizer: Optimizer,
         **others: Any,
     ) -> None:
-        """Attach: the optimizer is there, and its state has been restored already."""
+        """Attach: the optimizer is there, and its state has been restored already; `attach` picks its part up."""
         del args, control, others
         if isinstance(optimizer, AcceleratedOptimizer):
             optimizer = optimizer.optimizer
-        restored = optimizer.param_groups[0].pop(_STATE, None)
         self._training.start(model, self._example, optimizer, steps=state.max_steps)
-        if restored is not None:
-            optimizer.load_state_dict(optimizer.state_dict() | {_STATE: restored})
-        # The trainer loads the state before any callback can attach, and an optimizer drops the keys that it does not
-        # know, but not those of its parameter groups.
-        self._hook = optimizer.register_state_dict_post_hook(_into_first_group)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
@@ -149,11 +141,3 @@ class SparsityCallback(TrainerCallback):
         del args, state, control, others
         self._training.finish()
         self._training.stop()
-        self._hook.remove()
-
-
-def _into_first_group(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-    del optimizer
-    if _STATE in state_dict:
-        first, *others = state_dict["param_groups"]
-        state_dict["param_groups"] = [first | {_STATE: state_dict[_STATE]}, *others]

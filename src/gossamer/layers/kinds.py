@@ -27,11 +27,14 @@ __all__ = [
     "EMBEDDING",
     "GROUP_NORM",
     "GRU",
+    "GRU_CELL",
     "KINDS",
     "LINEAR",
     "LSTM",
+    "LSTM_CELL",
     "PRELU",
     "RNN",
+    "RNN_CELL",
     "TAKES_BIAS",
     "kind_of",
     "layouts",
@@ -215,7 +218,7 @@ GRU, GRU_CELL = _recurrent_kinds(nn.GRU, nn.GRUCell, gates=3, candidate=2)
 RNN, RNN_CELL = _recurrent_kinds(nn.RNN, nn.RNNCell, gates=1, candidate=0)
 COMPACT_ATTENTION = LayerKind(
     (CompactMultiheadAttention,), _compact_attention, _PROJECTIONS, "embed_dim", parts="num_heads",
-    other_sizes=("kdim", "vdim", "head_dim", "full_head_dim"), uses=None,
+    other_sizes=("kdim", "vdim", "head_dim", "full_head_dim", "full_num_heads", "kept_heads"), uses=None,
 )  # fmt: skip
 ATTENTION = LayerKind(
     (nn.MultiheadAttention,), _attention, _PROJECTIONS, "embed_dim", parts="num_heads",

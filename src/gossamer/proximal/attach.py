@@ -14,14 +14,18 @@ from torch.optim import Optimizer
 from gossamer.errors import GossamerError
 from gossamer.layers import is_sharded
 from gossamer.penalties import L1MinusL2
+from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
+from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.handle import ProximalStep
 from gossamer.proximal.metric import Given, ParameterGroup, State, Step, StepRule
-from gossamer.proximal.native import load_kernel
+from gossamer.proximal.native import load_kernel, load_unit_kernel
 from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.schedules import Schedule, constant
 from gossamer.proximal.state import pending_states
+from gossamer.proximal.watch import Watch
 from gossamer.regularizers import Regularizer
+from gossamer.targets import Target
 
 __all__ = ["Compile", "Metric", "StepSize", "attach", "attached"]
 
@@ -39,6 +43,8 @@ def attach(
     *,
     metric: Metric = "auto",
     schedule: Schedule = constant,
+    target: Target | None = None,
+    steps: int | None = None,
     step_size: StepSize | None = None,
     compile: Compile = "auto",  # noqa: A002  # what PyTorch's users look for
 ) -> ProximalStep:
@@ -57,6 +63,10 @@ def attach(
             for the rest. "adaptive" gives each weight its own step size; weights without a gradient so far wait
             for their first one. "euclidean" behind an adaptive optimizer minimises another objective.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
+        target: the size that the network has to reach, for example `gossamer.Target(params=0.05)`. It drives the
+            strength. The regularizer's own, if it has one, is the first strength. See docs/targets.md.
+        steps: the number of optimizer steps until the target must be reached. After that the zeros are held and the
+            other weights recover, so train on. Without a target, the length of the training, for its warnings.
         step_size: the step size of an optimizer that is not known, as a function of the parameter, its parameter group
             and its optimizer state. It is called after every step for every weight and returns how far the optimizer
             moves a weight along a constant gradient, divided by the gradient: a number, or a tensor of the shape of
@@ -71,7 +81,7 @@ def attach(
 
     Raises:
         GossamerError: If the optimizer has no step size for the penalty to use, does not train the weights of the
-            regularizer, or the weights already have a regularizer.
+            regularizer, or the weights already have a regularizer; if the target cannot be reached.
     """
     if metric not in get_args(Metric):
         raise GossamerError(f"`metric` must be one of {', '.join(get_args(Metric))}; received {metric!r}.")
@@ -87,13 +97,39 @@ def attach(
     _require_owned(levels, regularizer)
     _require_values(regularizer)
     _require_new(regularizer)
-    _require_shards(regularizer)
+    sharded = any(is_sharded(rule.weight.parameter) for rule in regularizer.rules)
+    if sharded:
+        _require_shards(regularizer, target)
     if adaptive:
         _require_metric(regularizer)
-    handle = ProximalStep(regularizer, step_rule=rule, schedule=schedule, fused=_fused_step(regularizer, compile))
+    handle = ProximalStep(
+        regularizer,
+        step_rule=rule,
+        schedule=schedule,
+        fused=_fused_step(regularizer, compile),
+        fused_units=_fused_units(regularizer, compile),
+        approach=_approach(regularizer, schedule, target, steps),
+        # Its warnings need the whole weights.
+        watch=None if sharded else Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
+    )
     number = _pick_up(handle, levels[0].param_groups)
     handle.connect(levels, _handles.setdefault(levels[-1], []), number)
     return handle
+
+
+def _approach(
+    regularizer: Regularizer, schedule: Schedule, target: Target | None, steps: int | None
+) -> Approach | None:
+    if target is None:
+        if regularizer.strength is None:
+            raise GossamerError(
+                "The regularizer has no strength. Give it one, gossamer.integrated_tl1(model, 1e-4), or ask for a "
+                "size: gossamer.attach(optimizer, regularizer, target=gossamer.Target(params=0.05), steps=10_000)."
+            )
+        return None
+    if schedule is not constant:
+        raise GossamerError("A target drives the strength during training, so `schedule` has no place. Leave it out.")
+    return Approach(target, regularizer, steps)
 
 
 def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:
@@ -150,13 +186,25 @@ def _given(step_size: StepSize) -> StepRule:
 
 
 def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:  # noqa: A002
-    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules]
-    large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
-    if not (compile is True or (compile == "auto" and large)):
+    if not _wants_kernel(regularizer, compile):
         return None
+    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules if rule.terms]
     # Do not compile for models on a GPU, which do not use the kernel.
     kernel = load_kernel() if any(supports(rule, weight) for rule, weight in weights) else None
     return None if kernel is None else FusedStep(kernel)
+
+
+def _fused_units(regularizer: Regularizer, compile: Compile) -> FusedUnits | None:  # noqa: A002
+    on_cpu = all(rule.weight.parameter.device.type == "cpu" for rule in regularizer.rules)
+    if regularizer.units is None or not on_cpu or not _wants_kernel(regularizer, compile):
+        return None
+    kernel = load_unit_kernel()
+    return None if kernel is None else FusedUnits(kernel)
+
+
+def _wants_kernel(regularizer: Regularizer, compile: Compile) -> bool:  # noqa: A002
+    large = sum(rule.weight.parameter.numel() for rule in regularizer.rules) >= FUSED_FROM
+    return compile is True or (compile == "auto" and large)
 
 
 def _pick_up(handle: ProximalStep, groups: list[ParameterGroup]) -> int | None:
@@ -179,6 +227,8 @@ def _require_owned(levels: Sequence[Any], regularizer: Regularizer) -> None:
         for rule in regularizer.rules
         if rule.weight.parameter.requires_grad and id(rule.weight.parameter) not in owned
     ]
+    if missing and regularizer.units is not None:
+        regularizer.units.owned_by(owned)  # an error of its own where a unit spans two optimizers
     if missing:
         raise GossamerError(
             f"The optimizer does not train {', '.join(missing)}. Give it these parameters, or attach "
@@ -195,8 +245,14 @@ def _require_values(regularizer: Regularizer) -> None:
         )
 
 
-def _require_shards(regularizer: Regularizer) -> None:
+def _require_shards(regularizer: Regularizer, target: Target | None) -> None:
     """Check that every penalty has a step on the groups of sharded weights."""
+    if regularizer.units is not None or target is not None:
+        what = "`target`" if regularizer.units is None else "A regularizer on units"
+        raise GossamerError(
+            f"{what} needs whole weights in every process, and those of this model are sharded (DTensor). Use "
+            "DistributedDataParallel, or groups of single weights ('outputs', 'inputs', 'taps') and a strength."
+        )
     for rule in regularizer.rules:
         weight: Tensor = rule.weight.parameter
         if not is_sharded(weight):

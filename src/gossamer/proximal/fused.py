@@ -21,7 +21,7 @@ from gossamer.proximal.native import Kernel
 from gossamer.proximal.table import STEP, WEIGHT, metric_kind, supports, write_record
 from gossamer.regularizers import Rule
 
-__all__ = ["FUSED_FROM", "FusedStep", "Move", "supports"]
+__all__ = ["FUSED_FROM", "FusedStep", "Move", "step_values", "supports"]
 
 # Weights in total from which `compile="auto"` uses the kernel. For smaller models, compiling it for the first time
 # takes longer than all plain steps of a short training (docs/performance.md).
@@ -89,13 +89,8 @@ class FusedStep:
         if not fused:
             return others, True
         values: list[Any] = []
-        for _, weight, step, metric in fused:
-            if metric is None:
-                values += (weight.data_ptr(), 0, step, 0.0, 0.0)
-            elif isinstance(metric, Root):
-                values += (weight.data_ptr(), metric.second.data_ptr(), step, 1 / metric.correction, metric.eps)
-            else:
-                values += (weight.data_ptr(), metric.values.data_ptr(), step, 0.0, 0.0)
+        for move in fused:
+            values += step_values(move)
         self._pack(self._steps, 0, *values)
         threads = min(torch.get_num_threads(), 1 + self._weights // _WEIGHTS_PER_THREAD)
         finite = self._kernel(*self._addresses, len(fused), threads)
@@ -125,6 +120,16 @@ class FusedStep:
         layout = Struct(STEP * len(fused))
         self._steps, self._pack = np.zeros(layout.size, np.uint8), layout.pack_into
         self._addresses = self._table.ctypes.data, self._steps.ctypes.data
+
+
+def step_values(move: Move) -> tuple[Any, ...]:
+    """What the kernel reads at every step: addresses of the weight and its metric, size, correction, eps."""
+    _, weight, step, metric = move
+    if metric is None:
+        return weight.data_ptr(), 0, step, 0.0, 0.0
+    if isinstance(metric, Root):
+        return weight.data_ptr(), metric.second.data_ptr(), step, 1 / metric.correction, metric.eps
+    return weight.data_ptr(), metric.values.data_ptr(), step, 0.0, 0.0
 
 
 def _tensor(metric: Metric) -> Tensor:

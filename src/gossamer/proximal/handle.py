@@ -13,16 +13,20 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.layers import local_part
+from gossamer.proximal.approach import Approach, zero_untrained_
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.fused import FusedStep, Move
+from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.metric import StepRule
 from gossamer.proximal.optimizers import is_nested_step
 from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
 from gossamer.proximal.state import cannot_copy, is_marked, pending_states
+from gossamer.proximal.units import norms_before, restore_norms_, unit_step_
+from gossamer.proximal.watch import Watch
 from gossamer.regularizers import Regularizer, Rule
-from gossamer.regularizers.shards import total_over_shards
+from gossamer.targets import Reached
 
 __all__ = ["ProximalStep"]
 
@@ -35,24 +39,53 @@ class ProximalStep:
     """
 
     def __init__(
-        self, regularizer: Regularizer, *, step_rule: StepRule, schedule: Schedule, fused: FusedStep | None = None
+        self,
+        regularizer: Regularizer,
+        *,
+        step_rule: StepRule,
+        schedule: Schedule,
+        fused: FusedStep | None = None,
+        fused_units: FusedUnits | None = None,
+        approach: Approach | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.steps = 0
         self.fused = fused  # None: all weights take the plain implementation
+        self.fused_units = fused_units  # likewise, for regularizers with units
         self._step_rule = step_rule
         self._schedule = schedule
+        self._approach = approach
+        self._watch = watch
         self._places = Places(regularizer.rules)
         self._siblings: list[ProximalStep] = []
         self._connection: Connection | None = None
         self._zeros: dict[str, Tensor] | None = None
         self._hold_at_next_step = False  # after loading: the weights may be loaded after the optimizer
+        self._dead_biases: list[tuple[Tensor, Tensor]] | None = None
         self._latest_zeros: dict[str, Tensor] = {}  # for wrappers that move weights later
+
+    @property
+    def strength(self) -> float:
+        """The strength of the next proximal step."""
+        return 0.0 if self.held else self._current_strength()
+
+    @property
+    def reached(self) -> Reached | None:
+        """How the target was reached, once it is: the size before and after the last cut. Prints as a sentence."""
+        return None if self._approach is None else self._approach.reached
 
     @property
     def held(self) -> bool:
         """Whether `hold` has been called."""
         return self._zeros is not None or self._hold_at_next_step
+
+    def refer_to(self, full: float | None) -> float:
+        """Let a target's fraction refer to this full size, if not None; return the size that it refers to."""
+        assert self._approach is not None
+        if full is not None:
+            self._approach.refer_to(full)
+        return self._approach.full
 
     @torch.no_grad()
     def hold(self) -> None:
@@ -60,7 +93,14 @@ class ProximalStep:
 
         A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
-        self._zeros = {rule.name: local_part(self._places.parameter(rule)) == 0 for rule in self.regularizer.rules}
+        units = self.regularizer.units
+        # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
+        # The last cut of a target may leave a part of a unit, too.
+        self._zeros = {}
+        for rule in self.regularizer.rules:
+            weight = local_part(self._places.parameter(rule))
+            single = rule.terms or units is None or (self.reached is not None and weight.dim() > 1)
+            self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
 
     @torch.no_grad()
     def zero_untrained(self) -> int:
@@ -78,14 +118,7 @@ class ProximalStep:
                 "`zero_untrained()` reads the optimizer's state and the gradients. Call it while the handle is "
                 "attached, after `optimizer.step()` and before `optimizer.zero_grad()`."
             )
-        total = 0
-        for move in self._moves(optimizer, places, 1.0):
-            if move.metric is not None:
-                own = local_part(move.weight)
-                untrained = (local_part(move.metric.inverse()) == 0) & (own != 0)
-                own.masked_fill_(untrained, 0.0)
-                total += int(total_over_shards(move.weight, untrained.sum()))
-        return total
+        return zero_untrained_(self._moves(optimizer, places, 1.0))
 
     def remove(self) -> None:
         """Detach from the optimizer. The weights stay as they are."""
@@ -115,11 +148,18 @@ class ProximalStep:
     # -- the step
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Find the zeros of a loaded model, before the optimizer moves them."""
-        del optimizer, args, kwargs
+        """Find the zeros of a loaded model, before the optimizer moves them; look out for trouble."""
+        del args, kwargs
         if self._hold_at_next_step:
             self._hold_at_next_step = False
             self.hold()
+        if self._zeros is not None:
+            if self._dead_biases is None:
+                self._zero_dead_biases(optimizer)
+        elif self._watch is not None and self._watch.is_due(self.steps):
+            with torch.no_grad():
+                warming = self._approach is None and self._schedule(self.steps) < 1
+                self._watch.look(self.steps, self._places.stepped(optimizer), warming=warming)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Take the proximal step."""
@@ -134,15 +174,43 @@ class ProximalStep:
         self.steps += 1
         with torch.no_grad():
             places = self._places.stepped(optimizer)
-            if factor > 0:
+            if self._approach is not None and self._approach.cuts and not self.held:
+                self._cut(self._approach, optimizer, places)
+            elif factor > 0:
                 self._take(self._moves(optimizer, places, factor))
             else:
                 self._require_finite((rule, weight) for rule, weight, _ in places)
             if self._zeros is not None:
                 for rule, weight, _ in places:
                     local_part(weight).masked_fill_(self._zeros[rule.name], 0.0)
+                for bias, dead in self._dead_biases or ():
+                    bias.masked_fill_(dead, 0.0)
+            elif self._approach is not None and not self.held and self._approach.is_due(self.steps):
+                self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
             if connection.has_wrappers:
                 self._latest_zeros = {rule.name: local_part(weight) == 0 for rule, weight, _ in places}
+
+    def _cut(self, approach: Approach, optimizer: Optimizer, places: list[Place]) -> None:
+        """The last proximal step on the way to a target; from then on, the zeros are held."""
+        self._require_finite((rule, weight) for rule, weight, _ in places)
+        approach.cut(self.steps, self._moves(optimizer, places, 1.0), self._take)
+        self.hold()
+        self._zero_dead_biases(optimizer)
+        approach.verify()
+
+    @torch.no_grad()
+    def _zero_dead_biases(self, optimizer: Optimizer) -> None:
+        """Find what units without ingoing weights still add to the network, and set it to zero.
+
+        A target counts such units as removed. Only a function of the zeros that are held, so it is no state.
+        """
+        remaining = None if self.reached is None or self._approach is None else self._approach.remaining
+        self._dead_biases = [] if remaining is None else remaining.dead_biases()
+        for bias, dead in self._dead_biases:
+            bias.masked_fill_(dead, 0.0)
+            for value in optimizer.state.get(bias, {}).values():
+                if isinstance(value, Tensor) and value.shape == bias.shape:
+                    value.masked_fill_(dead, 0.0)
 
     @torch.no_grad()
     def after_wrapper_step(self) -> None:
@@ -160,6 +228,21 @@ class ProximalStep:
         return moves
 
     def _take(self, moves: list[Move]) -> None:
+        units = self.regularizer.units
+        if units is None:
+            self._take_rules(moves)
+            return
+        finite = None if self.fused_units is None else self.fused_units.take(units, moves)
+        if finite is not None:
+            if not finite:
+                self._require_finite((move.rule, move.weight) for move in moves)
+            return
+        norms = norms_before(units, moves)
+        self._take_rules([move for move in moves if move.rule.terms])
+        unit_step_(units, moves)
+        restore_norms_(norms)
+
+    def _take_rules(self, moves: list[Move]) -> None:
         if self.fused is not None:
             plain, finite = self.fused.take(moves)
             if not finite:
@@ -171,6 +254,8 @@ class ProximalStep:
             plain_step_(*move)
 
     def _current_strength(self) -> float:
+        if self._approach is not None:
+            return self._approach.strength
         factor = self._schedule(self.steps)
         try:
             value = float(factor)
@@ -180,6 +265,7 @@ class ProximalStep:
             raise GossamerError(
                 f"`schedule` must return a finite number, not negative; at step {self.steps} it returned {factor!r}."
             )
+        assert self.regularizer.strength is not None  # or there is a target
         return self.regularizer.strength * value
 
     def _require_finite(self, weights: Iterable[tuple[Rule, Tensor]]) -> None:
@@ -198,16 +284,20 @@ class ProximalStep:
     # -- the state
 
     def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
-        """Follow weights that have become smaller: cut the masks of the held zeros like the weights."""
+        """Follow weights that have become smaller: cut the masks of the held zeros, and the units, like the weights."""
+        if self.regularizer.units is not None:
+            self.regularizer.units.cut_(cut)
         if self._zeros is not None:
             parameters = {rule.name: rule.weight.parameter for rule in self.regularizer.rules}
             self._zeros = {name: cut(parameters[name], zeros) for name, zeros in self._zeros.items()}
+            self._dead_biases = None
 
     def state(self) -> dict[str, Any]:
         """The state as plain data. The held zeros are not part of it: the weights of the checkpoint have them."""
         rules = self.regularizer.rules
         shapes = [list(rule.weight.parameter.shape) for rule in rules]
-        return {"steps": self.steps, "held": self.held, "weights": [rule.name for rule in rules], "shapes": shapes}
+        state = {"steps": self.steps, "held": self.held, "weights": [rule.name for rule in rules], "shapes": shapes}
+        return state if self._approach is None else {**state, "target": self._approach.state()}
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise if the state belongs to other weights or other shapes."""
@@ -226,11 +316,16 @@ class ProximalStep:
                     f"The checkpoint was written with `{rule.name}` of shape {received}; the weight has the shape "
                     f"{expected}. Load the checkpoint of the same network."
                 )
+        if self._approach is not None and "target" in state:
+            self._approach.check_state(state["target"])
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Load a checked state."""
         self.steps = int(state["steps"])
         self._zeros, self._hold_at_next_step = None, bool(state.get("held"))
+        self._dead_biases = None
+        if self._approach is not None and "target" in state:
+            self._approach.load_state(state["target"])
         if zeros := state.get("zeros"):  # checkpoints of version 0.1 have the masks
             devices = {rule.name: rule.weight.parameter.device for rule in self.regularizer.rules}
             self._zeros = {name: mask.to(devices[name]) for name, mask in zeros.items()}

@@ -30,7 +30,18 @@ from gossamer.proximal.blocks import Blocks, blocks_of
 from gossamer.proximal.metric import Given, Metric, Root
 from gossamer.regularizers import Rule, Term
 
-__all__ = ["STEP", "WEIGHT", "metric_kind", "supports", "write_record"]
+__all__ = [
+    "STEP",
+    "STEP_RECORD",
+    "TERM",
+    "WEIGHT",
+    "is_scalar",
+    "metric_kind",
+    "supports",
+    "supports_layout",
+    "write_record",
+    "write_term",
+]
 
 # The numbers of kernel/table.hpp. Exact types: a subclass may compute something else.
 _SCALAR_KINDS: dict[type[Penalty], int] = {
@@ -42,7 +53,7 @@ _MOST_TERMS = 2
 _SERIES = 24
 _LARGEST_P = 0.98  # of `Lp`; for larger p the series converges too slowly
 
-_TERM = np.dtype(
+TERM = np.dtype(
     [
         ("kind", np.int32),
         ("grouped", np.int32),
@@ -62,11 +73,14 @@ WEIGHT = np.dtype(
         ("tile", np.int64),
         ("is_double", np.int32),
         ("metric_kind", np.int32),
-        ("terms", _TERM, _MOST_TERMS),
+        ("terms", TERM, _MOST_TERMS),
     ],
     align=True,
 )
 STEP = "PPddd"  # as a `struct` format: addresses of the weight and its metric, size, correction, eps
+STEP_RECORD = np.dtype(
+    [("data", np.uintp), ("metric", np.uintp), ("size", float), ("correction", float), ("eps", float)], align=True
+)
 
 _LARGEST_TILE = 1024  # groups per tile, as in the kernel
 _TILE_WEIGHTS = 4096  # per row of a tile, at most a chunk of the kernel: 16 KB, half of a first-level cache
@@ -95,7 +109,17 @@ def write_record(row: np.void, rule: Rule, weight: Tensor, metric: Metric | None
     row["is_double"] = weight.dtype == torch.float64
     row["metric_kind"] = metric_kind(metric)
     for record, term in zip(row["terms"], rule.terms, strict=False):
-        _write_term(record, term, rule.scale)
+        write_term(record, term, rule.scale)
+
+
+def supports_layout(weight: Tensor, metric: Metric | None) -> bool:
+    """Whether the kernel can read a weight and its metric: plain tensors with the same dense layout."""
+    return _is_dense(weight) and _same_layout(metric, weight)
+
+
+def is_scalar(penalty: Penalty) -> bool:
+    """Whether the kernel has this penalty as a scalar one."""
+    return type(penalty) in _SCALAR_KINDS and _is_computable(penalty)
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -144,7 +168,8 @@ def _groups(rule: Rule) -> Groups | None:
     return next((term.groups for term in rule.terms if _on_groups(term)), None)
 
 
-def _write_term(record: np.void, term: Term, scale: float) -> None:
+def write_term(record: np.void, term: Term, scale: float) -> None:
+    """Write a term whose penalty is known."""
     penalty = term.penalty
     record["grouped"] = _on_groups(term)
     record["coefficient"] = scale * term.coefficient

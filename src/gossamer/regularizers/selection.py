@@ -39,6 +39,9 @@ class LayerOptions(TypedDict, total=False):
     cost_exponent: c >= 0; the strength of a layer is proportional to (MACs per weight)^c, normalised so that the mean
         over all weights is `strength`. With 0, the default, all layers have the same strength; 0.5 penalizes
         convolutions more, which have most of the MACs. Weights without MACs (embeddings) keep the common strength.
+    keep_norms: weights in front of a normalisation have no scale that a penalty could shrink; with True their blocks
+        keep their norms through the proximal step, and the weights of a block compete. By default they do where an
+        `example` is given.
     """
 
     only: Iterable[_Layer] | None
@@ -46,9 +49,10 @@ class LayerOptions(TypedDict, total=False):
     strengths: Mapping[str, float] | None
     example: Example | None
     cost_exponent: float
+    keep_norms: bool
 
 
-def select(model: nn.Module, strength: float, options: LayerOptions) -> list[tuple[Weight, float]]:
+def select(model: nn.Module, strength: float | None, options: LayerOptions) -> list[tuple[Weight, float]]:
     """The chosen weights in order of execution, each with its scale relative to `strength`."""
     if unknown := sorted(options.keys() - LayerOptions.__annotations__.keys()):
         raise GossamerError(
@@ -76,7 +80,7 @@ def select(model: nn.Module, strength: float, options: LayerOptions) -> list[tup
     for layer, own in (options.get("strengths") or {}).items():
         if not (math.isfinite(own) and own >= 0):
             raise GossamerError(f"`strengths[{layer!r}]` must be finite and not negative; received {own!r}.")
-        if not strength > 0:
+        if strength is None or not strength > 0:
             raise GossamerError(f"`strengths` needs a positive common `strength`; received {strength!r}.")
         for weight in _matching(model, weights, [layer], "strengths"):
             if weight not in chosen:

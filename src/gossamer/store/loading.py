@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gossamer.errors import GossamerError
 from gossamer.layers import CompactMultiheadAttention, compact_attention, is_compactable, restore_attention
 from gossamer.store.archive import Archive, open_archive
-from gossamer.store.layer_checks import check_layer
+from gossamer.store.layer_checks import Size, check_layer
 from gossamer.store.manifest import Manifest, class_name
 from gossamer.store.sizes import SizeChange, extent, largest_size, resizing_factors, size_changes
 from gossamer.store.slots import Slot, slots
@@ -82,20 +82,25 @@ def _attentions_compacted(manifest: Manifest, model: nn.Module) -> Iterator[None
     try:
         for path, module in model.named_modules():
             record = manifest.modules.get(path)
-            width = record.sizes.get("full_head_dim") if record and record.type == _COMPACT_ATTENTION else None
-            if (
-                isinstance(width, int)
-                and width > 0
-                and type(module) is nn.MultiheadAttention
-                and is_compactable(module)
-            ):
-                compact_attention(module, full_head_dim=width)
+            saved = _compact_sizes(record.sizes) if record and record.type == _COMPACT_ATTENTION else None
+            if saved is not None and type(module) is nn.MultiheadAttention and is_compactable(module):
+                width, heads, kept = saved
+                compact_attention(module, full_head_dim=width, full_num_heads=heads, kept_heads=kept)
                 changed.append(module)
         yield
     except BaseException:
         for module in changed:
             restore_attention(module)
         raise
+
+
+def _compact_sizes(sizes: Mapping[str, Size]) -> tuple[int, int, tuple[int, ...]] | None:
+    """Original width and number of heads, and the heads that are left; None if these are no such sizes."""
+    width, heads, kept = (sizes.get(name) for name in ("full_head_dim", "full_num_heads", "kept_heads"))
+    if not (isinstance(width, int) and isinstance(heads, int) and isinstance(kept, tuple)):
+        return None
+    ordered = list(kept) == sorted(set(kept)) and len(kept) == sizes.get("num_heads")
+    return (width, heads, kept) if width > 0 and ordered and all(0 <= head < heads for head in kept) else None
 
 
 def _check_sizes(manifest: Manifest, model: nn.Module, places: Mapping[str, Slot]) -> list[SizeChange]:

@@ -153,8 +153,9 @@ def _check_can_be_rebuilt(model: nn.Module, tensors: Mapping[str, Tensor]) -> No
         if isinstance(module, torch.fx.GraphModule | torch.jit.ScriptModule):
             raise GossamerError(
                 f"{path or 'the model'!r} is a {type(module).__name__}: a traced graph, which no class can rebuild. "
-                "Use gossamer.export_onnx(model, path, example) or torch.export.save, "
-                'or shrink with form="module" to keep your class.'
+                "Save its program with torch.export.save(torch.export.export(model, (x,)), 'net.pt2') and get it back "
+                "with torch.export.load('net.pt2').module(), write it with gossamer.export_onnx(model, path, x), or "
+                'shrink with form="module" to keep your class.'
             )
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             raise GossamerError(

@@ -15,10 +15,13 @@ from gossamer_lab.training.fields import (
     HALF,
     NAME,
     NON_NEGATIVE,
+    PART,
     POSITIVE,
     SEED,
+    SHARE,
     check,
     documented,
+    percentage,
     setting,
 )
 from gossamer_lab.training.regularizers import REGULARIZERS
@@ -35,7 +38,8 @@ _CHECKSUM = "sha256"
 RENAMED = {"augment": "vary", "affine": "slant"}
 
 # Fields that are newer than the format: a file without them has their defaults.
-_ADDED = {"regrow", "affine"}
+_TARGETS = ("target_params", "target_flops", "target_dense_params", "target_dense_flops", "target_bytes")
+_ADDED = {"regrow", "affine", "groups", "balance", *_TARGETS}
 
 _LISTED = ", ".join(name for name, spec in REGULARIZERS.items() if not spec.arguments)
 
@@ -48,7 +52,8 @@ class TrainingConfig:
     A run has two phases, with or without a regularizer. In the phase `sparsify` the penalty acts, and its strength
     rises linearly from 0 during the warm-up. In the phase `hold` the penalty is off, zeros stay zero (unless `regrow`
     is set) and the other weights converge. The learning rate follows a cosine in each phase: to a tenth of its
-    initial value in the first, so that the penalty still acts at the end, and to 0 in the second.
+    initial value in the first, so that the penalty still acts at the end, and to 0 in the second. With a target there
+    is no warm-up: the target drives the strength, from `strength` if that is not 0, and is reached in the first phase.
     """
 
     dataset: str = field(metadata=setting(f"Data set: {', '.join(SETTINGS)}.", NAME))
@@ -65,6 +70,31 @@ class TrainingConfig:
             default="by data set and regularizer",
         ),
     )
+    target_params: float | None = field(
+        default=None,
+        metadata=setting(
+            "Target in place of a strength: non-zero weights, such as 5%.", PART, option=True, parse=percentage
+        ),
+    )
+    target_flops: float | None = field(
+        default=None,
+        metadata=setting(
+            "Target in place of a strength: MACs with a non-zero weight.", PART, option=True, parse=percentage
+        ),
+    )
+    target_dense_params: float | None = field(
+        default=None,
+        metadata=setting(
+            "Target in place of a strength: weights after shrinking.", PART, option=True, parse=percentage
+        ),
+    )
+    target_dense_flops: float | None = field(
+        default=None,
+        metadata=setting("Target in place of a strength: MACs after shrinking.", PART, option=True, parse=percentage),
+    )
+    target_bytes: int | None = field(
+        default=None, metadata=setting("Target in place of a strength: bytes of the shrunk file.", COUNT, option=True)
+    )
     a: float | None = field(
         default=None,
         metadata=setting("Shape of transformed l1, above 0.", POSITIVE, option=True, default="by data set"),
@@ -76,6 +106,21 @@ class TrainingConfig:
             HALF,
             option=True,
             default="by data set",
+        ),
+    )
+    balance: float | None = field(
+        default=None,
+        metadata=setting(
+            "Share of the element-wise term of unit-tl1, from 0 to 1.", SHARE, option=True, default="by regularizer"
+        ),
+    )
+    groups: str | None = field(
+        default=None,
+        metadata=setting(
+            "Groups of the group term: outputs, inputs, taps, or units (what `shrink` can remove).",
+            NAME,
+            option=True,
+            default="by regularizer",
         ),
     )
     cost_exponent: float = field(
@@ -156,6 +201,24 @@ class TrainingConfig:
             _reject(
                 "`regrow` needs a second phase, and `epochs` and `hold_fraction` leave none. Train for more epochs."
             )
+        self._check_target()
+
+    def _check_target(self) -> None:
+        given = [name for name in _TARGETS if getattr(self, name) is not None]
+        if len(given) > 1:
+            _reject(f"{' and '.join(given)} can contradict each other. Give one target.")
+        if given and self.regularizer in ("none", "l2"):
+            _reject(f"`{given[0]}` needs a regularizer that sets weights to zero; received {self.regularizer!r}.")
+        if given and (self.regrow or self.tolerance is not None):
+            _reject(
+                f"`{given[0]}` fixes the size and the length of the first phase: leave out `regrow` and `tolerance`."
+            )
+
+    @property
+    def target(self) -> tuple[str, float] | None:
+        """Kind and size of the target, such as ("params", 0.05)."""
+        given = ((name.removeprefix("target_"), getattr(self, name)) for name in _TARGETS)
+        return next(((kind, value) for kind, value in given if value is not None), None)
 
     @property
     def hold_epochs(self) -> int:

@@ -31,6 +31,11 @@ class RunDirectory:
         return self.path / "config.json"
 
     @property
+    def options(self) -> Path:
+        """The options of the command that started the run, for `gossamer train --config`."""
+        return self.path / "run.toml"
+
+    @property
     def metrics(self) -> Path:
         """Metrics, one JSON object per epoch and line."""
         return self.path / "metrics.jsonl"
@@ -75,7 +80,7 @@ class RunDirectory:
         """All files of a run; the configuration last, because it marks the folder as a run directory."""
         return (
             self.metrics, self.checkpoint, self.previous_checkpoint, self.weights, self.small, self.result, self.figure,
-            self.report, self.config,
+            self.report, self.options, self.config,
         )  # fmt: skip
 
     @contextmanager

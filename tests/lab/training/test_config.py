@@ -94,12 +94,28 @@ def test_what_is_not_a_configuration_is_refused(text: str, complaint: str) -> No
         TrainingConfig.from_json(text)
 
 
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"target_params": 0.1, "target_flops": 0.2}, "target_params and target_flops can contradict each other"),
+        ({"target_params": 0.1, "regularizer": "none"}, "needs a regularizer that sets weights to zero"),
+        ({"target_flops": 0.1, "regularizer": "l2"}, "needs a regularizer that sets weights to zero"),
+        ({"target_bytes": 1000, "tolerance": 0.1}, "leave out `regrow` and `tolerance`"),
+        ({"target_params": 5.0}, "must be above 0 and at most 1"),
+        ({"target_bytes": 0}, "must be an integer, at least 1"),
+    ],
+)
+def test_targets_that_cannot_be_meant(values: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(GossamerError, match=complaint):
+        TrainingConfig(**{"dataset": "digits", "regularizer": "l1", **values})
+
+
 def test_regrowth_needs_a_second_phase() -> None:
     with pytest.raises(GossamerError, match="`regrow` needs a second phase"):
         replace(DIGITS, regrow=True, hold_fraction=0.0)
 
 
-@pytest.mark.parametrize("setting", ["regrow", "affine"])
+@pytest.mark.parametrize("setting", ["regrow", "affine", "groups", "balance"])
 def test_a_run_from_before_a_setting_has_its_default(setting: str) -> None:
     values = json.loads(without_checksum(replace(DIGITS, seed=3)))
     del values[setting]

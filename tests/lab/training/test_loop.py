@@ -153,6 +153,7 @@ def test_accuracy_does_not_depend_on_the_batches_and_leaves_the_mode(
     assert accuracy(nn.Identity(), torch.eye(4), torch.tensor([0, 1, 2, 0])) == 0.75
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_what_is_left_of_the_network_learns_again_and_a_resumed_run_is_the_same_bit_by_bit(
     start: StartTraining, config: TrainingConfig, tmp_path: Path, small_network: Callable[[], nn.Module]
 ) -> None:
@@ -173,6 +174,7 @@ def test_what_is_left_of_the_network_learns_again_and_a_resumed_run_is_the_same_
         assert RunDirectory(tmp_path / f"stopped-{epochs}").weights.read_bytes() == whole.weights.read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_dead_units_leave_during_training_and_a_resumed_run_is_the_same_bit_by_bit(
     start: StartTraining, config: TrainingConfig, tmp_path: Path, small_network: Callable[[], nn.Module]
 ) -> None:
@@ -187,6 +189,27 @@ def test_dead_units_leave_during_training_and_a_resumed_run_is_the_same_bit_by_b
     list(islice(start(tmp_path / "stopped", config), 5))
     list(start(tmp_path / "stopped", config, resume=True))
     assert RunDirectory(tmp_path / "stopped").weights.read_bytes() == whole.weights.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+@pytest.mark.parametrize("compact_every", [None, 2])
+def test_a_target_and_a_resumed_run_are_the_same_bit_by_bit(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path, compact_every: int | None
+) -> None:
+    config = replace(config, strength=0.0, epochs=14, target_params=0.2, compact_every=compact_every)
+    whole = list(start(tmp_path / "whole", config))
+    result = RunDirectory(tmp_path / "whole").read_result()
+    assert result.params_kept == pytest.approx(0.2, abs=3 / 108)  # and the weights of a unit that the cut empties
+    assert result.target is not None
+    assert whole[-1].strength == 0
+    assert whole[5].strength is not None
+    assert whole[5].strength > 0
+    path = tmp_path / "parts"
+    for epochs in (1, 6, 11):
+        list(islice(start(path, config, resume=True), epochs))
+    resumed = list(start(path, config, resume=True))
+    assert without_seconds(resumed) == without_seconds(whole)
+    assert RunDirectory(path).weights.read_bytes() == RunDirectory(tmp_path / "whole").weights.read_bytes()
 
 
 def test_a_run_that_was_replaced_before_it_started_does_not_write(

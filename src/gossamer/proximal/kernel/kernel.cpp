@@ -15,6 +15,7 @@
 #include "groups.hpp"
 #include "table.hpp"
 #include "tile.hpp"
+#include "units.hpp"
 
 namespace gossamer {
 
@@ -56,4 +57,13 @@ extern "C" int32_t gossamer_step(const gossamer::Weight *weights, const gossamer
         }
     }
     return std::isfinite(check);
+}
+
+// The same for a regularizer with terms on units: all tensors have the same precision.
+extern "C" int32_t gossamer_unit_step(const gossamer::UnitTensor *tensors, const gossamer::Step *steps, int64_t count,
+                                      const gossamer::Part *parts, int64_t part_count, const gossamer::UnitGroups *groups,
+                                      int32_t threads) {
+    using namespace gossamer;
+    return tensors[0].weight.is_double ? unit_step<double>(tensors, steps, count, parts, part_count, *groups, threads)
+                                       : unit_step<float>(tensors, steps, count, parts, part_count, *groups, threads);
 }
