@@ -18,6 +18,7 @@ from gossamer.layers.find import (
 from gossamer.layers.kind import LayerKind
 from gossamer.layers.kinds import kind_of, layouts, register_kind
 from gossamer.layers.layout import Groups, Layout, require_groups
+from gossamer.layers.sharding import is_sharded, local_part, require_whole, reshard_, whole
 
 __all__ = [
     "CompactMultiheadAttention",
@@ -31,13 +32,18 @@ __all__ = [
     "find_weights",
     "is_compactable",
     "is_parameter",
+    "is_sharded",
     "kind_of",
     "layouts",
+    "local_part",
     "multiply_adds",
     "original_module",
     "plain_name",
     "register_kind",
     "require_groups",
     "require_supported",
+    "require_whole",
+    "reshard_",
     "restore_attention",
+    "whole",
 ]

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from gossamer.errors import GossamerError
 from gossamer.example import Example, call_with, evaluating
 from gossamer.layers.kinds import kind_of, layouts
+from gossamer.layers.sharding import reshard_
 
 __all__ = ["Convention", "call_order", "multiply_adds"]
 
@@ -37,24 +38,30 @@ def multiply_adds(model: nn.Module, example: Example, convention: Convention = "
     Only products with weights count: products of two activations in attention do not. An embedding look-up has no
     MACs.
     """
-    totals: dict[nn.Parameter, int] = {}
+    by_layer: dict[tuple[nn.Module, str], int] = {}
 
     def add(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         for attribute, macs in _call_macs(module, args, kwargs, output, convention).items():
-            path, _, name = attribute.rpartition(".")
-            weight = module.get_submodule(path)._parameters.get(name)
-            if weight is not None:  # otherwise a parametrization computes it
-                totals[weight] = totals.get(weight, 0) + macs
+            by_layer[module, attribute] = by_layer.get((module, attribute), 0) + macs
 
     _observe(model, example, add)
+    totals: dict[nn.Parameter, int] = {}
+    for (module, attribute), macs in by_layer.items():  # after the pass: `fully_shard` replaces parameters during it
+        path, _, name = attribute.rpartition(".")
+        weight = module.get_submodule(path)._parameters.get(name)
+        if weight is not None:  # otherwise a parametrization computes it
+            totals[weight] = totals.get(weight, 0) + macs
     return totals
 
 
 def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
     """Run the model on the example in evaluation mode and pass every call of a weight layer to the observer."""
     call = call_with(model, example)
+    # Before other hooks: those of tensor parallelism replace the output by the part of this process.
     handles = [
-        module.register_forward_hook(observer, with_kwargs=True) for module in model.modules() if layouts(module)
+        module.register_forward_hook(observer, with_kwargs=True, prepend=True)
+        for module in model.modules()
+        if layouts(module)
     ]
     try:
         with evaluating(model), _seeing_hooks(model):
@@ -62,6 +69,7 @@ def _observe(model: nn.Module, example: Example, observer: _Observer) -> None:
     finally:
         for handle in handles:
             handle.remove()
+        reshard_(model)
 
 
 def _seeing_hooks(model: nn.Module) -> AbstractContextManager[object]:

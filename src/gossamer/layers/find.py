@@ -16,6 +16,7 @@ from gossamer.example import Example
 from gossamer.layers.cost import call_order
 from gossamer.layers.kinds import layouts
 from gossamer.layers.layout import Layout
+from gossamer.layers.sharding import refuse_flat_parameters, reshard_
 
 __all__ = ["Weight", "find_weights", "is_parameter", "original_module", "plain_name", "require_supported"]
 
@@ -58,6 +59,7 @@ def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weig
     With an `example` the order is that of a forward pass. Without one the model is traced symbolically, and where
     its `forward` does not allow that, the order of definition is taken.
     """
+    refuse_flat_parameters(model)
     model = original_module(model)
     modules = dict(_weight_modules(model))
     called = call_order(model, example) if example is not None else _symbolic_order(model, modules.values())
@@ -128,6 +130,8 @@ def _symbolic_order(model: nn.Module, weight_layers: Collection[nn.Module]) -> l
             graph = _LayerTracer(weight_layers).trace(model)
         except Exception:  # whatever a user's forward raises on symbolic values
             return []
+        finally:
+            reshard_(model)  # its hooks have run
     return [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
 
 

@@ -20,7 +20,18 @@ from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Convention, Layout, Weight, find_weights, multiply_adds, original_module, require_supported
+from gossamer.layers import (
+    Convention,
+    Layout,
+    Weight,
+    find_weights,
+    local_part,
+    multiply_adds,
+    original_module,
+    require_supported,
+    whole,
+)
+from gossamer.regularizers.shards import total_over_shards
 from gossamer.shrinking import shrink
 
 __all__ = ["LayerMeasurement", "Measurement", "compact_part", "measure"]
@@ -141,7 +152,7 @@ def compact_part(weight: Weight) -> float:
 
 def _alive(weight: Weight) -> tuple[Tensor, Tensor]:
     """For each output and each input whether it has a weight that is not zero."""
-    present, layout = weight.parameter.detach() != 0, weight.layout
+    present, layout = whole(weight.parameter.detach() != 0), weight.layout
     outputs, inputs = (layout.as_groups(present, groups).any(dim=-1) for groups in ("outputs", "inputs"))
     return outputs, inputs
 
@@ -154,10 +165,15 @@ def _pairs(layout: Layout, outputs: Tensor, inputs: Tensor) -> tuple[int, int]:
     return pairs, max(len(outputs) * len(inputs) // blocks, 1)
 
 
+def _nonzeros(weight: Weight) -> int:
+    parameter = weight.parameter.detach()
+    return int(total_over_shards(parameter, torch.count_nonzero(local_part(parameter))))
+
+
 def _measure(weight: Weight, macs: int) -> LayerMeasurement:
     outputs, inputs = _alive(weight)
     pairs, all_pairs = _pairs(weight.layout, outputs, inputs)
-    size, nonzeros = weight.parameter.numel(), int(torch.count_nonzero(weight.parameter.detach()))
+    size, nonzeros = weight.parameter.numel(), _nonzeros(weight)
     return LayerMeasurement(
         name=weight.name,
         weights=size,

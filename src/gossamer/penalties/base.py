@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import GossamerError
+from gossamer.penalties.sums import GroupSums
 
 __all__ = ["Penalty", "ScalarPenalty", "require_positive"]
 
@@ -53,6 +54,25 @@ class Penalty(ABC):
         `step` is a float64 tensor without dimensions, whose own arithmetic then stays in double precision,
         or a tensor of `w`'s dtype that broadcasts to `w`.
         """
+
+    def split_total(self, w: Tensor, groups: GroupSums) -> Tensor:
+        """`total` of groups that are split over processes: a row of `w` has the members that this process has."""
+        del w, groups
+        raise self._cannot_split()
+
+    def split_kernel(self, w: Tensor, step: Tensor, groups: GroupSums) -> Tensor:
+        """`kernel` on groups that are split over processes: a row of `w` has the members that this process has.
+
+        `step` is one number, or has the shape of `w`.
+        """
+        del w, step, groups
+        raise self._cannot_split()
+
+    def _cannot_split(self) -> GossamerError:
+        return GossamerError(
+            f"{type(self).__name__} has no proximal step on groups whose weights are in several processes. Implement "
+            "`split_kernel` and `split_total`, or shard the weight along a dimension that leaves its groups whole."
+        )
 
 
 class ScalarPenalty(Penalty):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gossamer.penalties.base import Penalty
+from gossamer.penalties.sums import GroupSums
 
 __all__ = ["Exclusive"]
 
@@ -21,7 +22,9 @@ class Exclusive(Penalty):
 
         S = sum_{i <= j} |w_i| / (1 + sum_{i <= j} k_i),
 
-    j being the last place at which |w_j| / k_j is still above that ratio.
+    j being the last place at which |w_j| / k_j is still above that ratio. Groups that are split over processes cannot
+    be sorted. There S is the root of the convex function sum_i max(|w_i| - k_i S, 0) - S, by Newton's method from 0:
+    the iterates rise to it, and reach it after finitely many steps.
 
     `exact=False` is the approximation in the published code of combined group and exclusive sparsity (Yoon and Hwang
     2017): S is the l1 norm of the *input*, which shrinks more than the minimiser does. It is there for comparison.
@@ -32,6 +35,16 @@ class Exclusive(Penalty):
     def total(self, w: Tensor) -> Tensor:
         """Half the sum of the squared l1 norms."""
         return w.abs().sum(dim=-1).square().sum() / 2
+
+    def split_total(self, w: Tensor, groups: GroupSums) -> Tensor:
+        """Half the sum of the squared l1 norms."""
+        return groups.sum(w.abs()).square().sum() / 2
+
+    def split_kernel(self, w: Tensor, step: Tensor, groups: GroupSums) -> Tensor:
+        """Soft threshold by step * S."""
+        magnitude, steps = w.abs(), step.to(w.dtype).expand_as(w)
+        norm = _split_surviving_l1(magnitude, steps, groups) if self.exact else groups.sum(magnitude)
+        return w - torch.copysign(torch.minimum(magnitude, steps * groups.spread(norm)), w)
 
     def kernel(self, w: Tensor, step: Tensor) -> Tensor:
         """Soft threshold by step * S."""
@@ -48,10 +61,21 @@ def _input_l1(magnitude: Tensor, step: Tensor) -> Tensor:
 
 
 def _surviving_l1(magnitude: Tensor, step: Tensor) -> Tensor:
-    steps = torch.zeros_like(magnitude) + step  # a sharded tensor (DTensor) does not mix with an expanded one
+    steps = torch.zeros_like(magnitude) + step
     # A step of zero is never thresholded: it goes first, as |w| / 0 does, but for 0 / 0.
     rank = torch.where(magnitude > 0, magnitude / steps, 0.0)
     rank, order = rank.sort(dim=-1, descending=True)
     sums = magnitude.gather(-1, order).cumsum(-1) / (1 + steps.gather(-1, order).cumsum(-1))
     # The ratio rises while weights survive and falls after: its largest value is the one at the last survivor.
     return sums.amax(dim=-1, keepdim=True)
+
+
+def _split_surviving_l1(magnitude: Tensor, steps: Tensor, groups: GroupSums) -> Tensor:
+    norm = torch.zeros_like(groups.sum(magnitude))
+    while True:
+        survives = magnitude > steps * groups.spread(norm)
+        total, share = groups.sums([torch.where(survives, magnitude, 0.0), torch.where(survives, steps, 0.0)])
+        rising = torch.maximum(norm, total / (1 + share))
+        if torch.equal(rising, norm):  # the sums are the same in all processes, so all of them stop here
+            return norm
+        norm = rising

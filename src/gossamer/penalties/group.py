@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,7 @@ from gossamer.errors import GossamerError
 from gossamer.penalties.base import Penalty, ScalarPenalty
 from gossamer.penalties.l1 import L1
 from gossamer.penalties.l2 import L2
+from gossamer.penalties.sums import ROWS, GroupSums
 
 __all__ = ["Group"]
 
@@ -51,78 +52,97 @@ class Group(Penalty):
         """The inner penalty of the group norms, summed."""
         return self.inner.phi(torch.linalg.vector_norm(w, dim=-1)).sum()
 
+    def split_total(self, w: Tensor, groups: GroupSums) -> Tensor:
+        """The inner penalty of the group norms, summed."""
+        return self.inner.phi(groups.norm(w)).sum()
+
     def kernel(self, w: Tensor, step: Tensor) -> Tensor:
         """Rescale each group; in a metric of its own where the step differs inside the groups."""
         if step.dim() == 0 or step.shape[-1] == 1:
-            # In double precision, or the squares of large weights would overflow.
-            norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True, dtype=torch.float64).to(w.dtype)
-            ratio = self.inner.shrinkage(norm, step) / norm
-            # A norm of zero (or squares that underflow): all of it goes, unless there is no penalty.
-            return w - w * torch.where(norm > 0, ratio, (step > 0).to(w.dtype))
+            return self._rescaled(w, step, ROWS)
+        return self._in_metric(w, step, ROWS)
+
+    def split_kernel(self, w: Tensor, step: Tensor, groups: GroupSums) -> Tensor:
+        """Rescale each group; in a metric of its own where there is a step for each weight."""
+        # A group with one member here may have others elsewhere: the shape of `w` does not matter.
+        return self._rescaled(w, step, groups) if step.dim() == 0 else self._in_metric(w, step, groups)
+
+    def _rescaled(self, w: Tensor, step: Tensor, groups: GroupSums) -> Tensor:
+        norm = groups.norm(w)
+        ratio = self.inner.shrinkage(norm, step) / norm
+        # A norm of zero (or squares that underflow): all of it goes, unless there is no penalty.
+        return w - w * groups.spread(torch.where(norm > 0, ratio, (step > 0).to(w.dtype)))
+
+    def _in_metric(self, w: Tensor, step: Tensor, groups: GroupSums) -> Tensor:
         if isinstance(self.inner, L1):
-            return _group_lasso_in_metric(w, step)
+            return _group_lasso_in_metric(w, step, groups)
         if isinstance(self.inner, L2):
             return self.inner.kernel(w, step)  # half of a squared norm is a sum over weights
-        return _group_in_metric(self.inner, w, step)
+        return _group_in_metric(self.inner, w, step, groups)
 
 
-def _group_lasso_in_metric(w: Tensor, step: Tensor) -> Tensor:
+def _group_lasso_in_metric(w: Tensor, step: Tensor, groups: GroupSums) -> Tensor:
     """x_i = w_i r / (r + s_i), where sum_i (w_i / (r + s_i))^2 = 1."""
     magnitude = w.abs()
-    norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+    norm = groups.norm(w)
     # Two lower bounds of r; the first, with the mean step weighted by w^2, is r itself where the steps are equal.
-    shares = torch.where(norm > 0, magnitude / norm, 0.0)
-    mean = (shares.square() * step).sum(-1, keepdim=True)
-    r = torch.maximum(norm - mean, (magnitude - step).amax(-1, keepdim=True)).clamp(min=0)
+    shares = torch.where(groups.spread(norm) > 0, magnitude / groups.spread(norm), 0.0)
+    mean = groups.sum(shares.square() * step)
+    r = torch.maximum(norm - mean, groups.amax(magnitude - step)).clamp(min=0)
     for _ in range(_NEWTON_STEPS):
-        scaled = torch.where(magnitude > 0, magnitude / (r + step), 0.0)
-        length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-        slope = torch.where(magnitude > 0, scaled.square() / (r + step), 0.0).sum(-1, keepdim=True)
-        newton = (length - 1) * length.square() / slope
+        own = groups.spread(r)
+        scaled = torch.where(magnitude > 0, magnitude / (own + step), 0.0)
+        pulls = torch.where(magnitude > 0, scaled.square() / (own + step), 0.0)
+        square, slope = groups.sums([scaled.square(), pulls])
+        length = square.sqrt()
+        newton = (length - 1) * square / slope
         r = r + torch.where((length > 1) & torch.isfinite(newton), newton, 0.0)
-    return w - w * torch.where(step > 0, step / (r + step), 0.0)
+    return w - w * torch.where(step > 0, step / (groups.spread(r) + step), 0.0)
 
 
-def _group_in_metric(inner: ScalarPenalty, w: Tensor, step: Tensor) -> Tensor:
+def _group_in_metric(inner: ScalarPenalty, w: Tensor, step: Tensor, groups: GroupSums) -> Tensor:
     """The best of x = 0, x = w, and the minima over v of phi(||x(v)||) + sum_i (x_i(v) - w_i)^2 / (2 s_i)."""
     wide, steps = w.double(), step.double().expand_as(w)
 
-    def norm(v: Tensor) -> Tensor:
-        length: Tensor = torch.linalg.vector_norm(wide / (1 + steps * v), dim=-1, keepdim=True)
-        return length
+    def norms(values: Sequence[Tensor]) -> list[Tensor]:
+        return groups.norms(wide / (1 + steps * groups.spread(v)) for v in values)
 
-    def objective(v: Tensor) -> Tensor:
-        moved = (wide.square() * steps * (v / (1 + steps * v)).square()).sum(-1, keepdim=True) / 2
-        return inner.phi(norm(v)) + moved
+    def objectives(values: Sequence[Tensor], lengths: Sequence[Tensor]) -> list[Tensor]:
+        moved = groups.sums(wide.square() * steps * _ratio(groups.spread(v), steps).square() for v in values)
+        return [inner.phi(r) + half / 2 for r, half in zip(lengths, moved, strict=True)]
 
-    def rises(v: Tensor) -> Tensor:
-        r = norm(v)
+    def rises(v: Tensor, r: Tensor) -> Tensor:
         return v * r > _slope(inner, r)
 
-    length = norm(torch.zeros((), dtype=torch.float64, device=w.device))
+    length = groups.norm(wide)
     slope = _slope(inner, length)
-    low, high = _range(wide, steps, torch.where(slope > 0, slope / length, math.inf))
+    low, high = _range(wide, steps, torch.where(slope > 0, slope / length, math.inf), groups)
     grid = [torch.lerp(low, high, i / (_GRID_POINTS - 1)).exp() for i in range(_GRID_POINTS)]
-    costs, rising = torch.stack([objective(v) for v in grid]), torch.stack([rises(v) for v in grid])
+    lengths = norms(grid)
+    costs, rising = torch.stack(objectives(grid, lengths)), torch.stack(list(map(rises, grid, lengths)))
     minimum = ~rising[:-1] & rising[1:]  # between two points of the grid
     best = torch.where(minimum, torch.minimum(costs[:-1], costs[1:]), math.inf).argmin(0)
     width = (high - low) / (_GRID_POINTS - 1)
-    v = _bisected(rises, low + best * width, low + (best + 1) * width)
+    v = _bisected(lambda v: rises(v, *norms([v])), low + best * width, low + (best + 1) * width)
 
-    moved = wide - wide * (steps * v / (1 + steps * v))
-    at_zero = torch.where(wide != 0, wide.square() / (2 * steps), 0.0).sum(-1, keepdim=True)
-    at_moved = torch.where(minimum.any(0), objective(v), math.inf)
+    moved = wide - wide * (steps * _ratio(groups.spread(v), steps))
+    at_zero = groups.sum(torch.where(wide != 0, wide.square() / (2 * steps), 0.0))
+    at_moved = torch.where(minimum.any(0), objectives([v], norms([v]))[0], math.inf)
     # Where phi has a slope, x = w is never best; elsewhere it may be.
     at_w = torch.where((slope > 0) & minimum.any(0), math.inf, inner.phi(length))
-    moved = torch.where(at_moved < at_w, moved, wide)
-    return torch.where(at_zero <= torch.fmin(at_moved, at_w), 0.0, moved).to(w.dtype)
+    moved = torch.where(groups.spread(at_moved < at_w), moved, wide)
+    return torch.where(groups.spread(at_zero <= torch.fmin(at_moved, at_w)), 0.0, moved).to(w.dtype)
 
 
-def _range(w: Tensor, steps: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
+def _ratio(v: Tensor, steps: Tensor) -> Tensor:
+    return v / (1 + steps * v)
+
+
+def _range(w: Tensor, steps: Tensor, least: Tensor, groups: GroupSums) -> tuple[Tensor, Tensor]:
     """The range of log v from x(v) = w to x(v) = 0, up to rounding; no root is below `least`."""
     moving = torch.where((steps > 0) & (w != 0), steps, torch.nan)
-    smallest = moving.nan_to_num(nan=math.inf).amin(-1, keepdim=True)
-    largest = moving.nan_to_num(nan=0.0).amax(-1, keepdim=True)
+    smallest = groups.amin(moving.nan_to_num(nan=math.inf))
+    largest = groups.amax(moving.nan_to_num(nan=0.0))
     return torch.minimum(1e-6 / largest, least / 4).log(), (1e6 / smallest).log()
 
 

@@ -22,11 +22,13 @@ from dataclasses import replace
 from typing import Any
 
 from gossamer.errors import GossamerError
+from gossamer.layers import local_part
 from gossamer.penalties import L2, Group, Penalty
 from gossamer.proximal.cut import Take, cut_, step_to_half
 from gossamer.proximal.fused import Move
 from gossamer.proximal.watch import SparsityWarning
 from gossamer.regularizers import Regularizer
+from gossamer.regularizers.shards import total_over_shards
 from gossamer.targets import Controller, Reached, Size, Target
 
 __all__ = ["Approach", "makes_zeros", "zero_untrained_"]
@@ -198,9 +200,10 @@ def zero_untrained_(moves: Sequence[Move]) -> int:
     total = 0
     for move in moves:
         if move.metric is not None and move.rule.terms:
-            untrained = (move.metric.inverse() == 0) & (move.weight != 0)
-            move.weight.masked_fill_(untrained, 0.0)
-            total += int(untrained.sum())
+            own = local_part(move.weight)
+            untrained = (local_part(move.metric.inverse()) == 0) & (own != 0)
+            own.masked_fill_(untrained, 0.0)
+            total += int(total_over_shards(move.weight, untrained.sum()))
     return total
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.layers import is_sharded
 from gossamer.penalties import L1MinusL2
 from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
@@ -96,6 +97,9 @@ def attach(
     _require_owned(levels, regularizer)
     _require_values(regularizer)
     _require_new(regularizer)
+    sharded = any(is_sharded(rule.weight.parameter) for rule in regularizer.rules)
+    if sharded:
+        _require_shards(regularizer, target)
     if adaptive:
         _require_metric(regularizer)
     handle = ProximalStep(
@@ -105,7 +109,8 @@ def attach(
         fused=_fused_step(regularizer, compile),
         fused_units=_fused_units(regularizer, compile),
         approach=_approach(regularizer, schedule, target, steps),
-        watch=Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
+        # Its warnings need the whole weights.
+        watch=None if sharded else Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
     )
     number = _pick_up(handle, levels[0].param_groups)
     handle.connect(levels, _handles.setdefault(levels[-1], []), number)
@@ -238,6 +243,27 @@ def _require_values(regularizer: Regularizer) -> None:
             f"{', '.join(meta)} is on the meta device and has no values. Materialize and initialize the model first "
             "(`model.to_empty(device=...)`), create the optimizer, then attach."
         )
+
+
+def _require_shards(regularizer: Regularizer, target: Target | None) -> None:
+    """Check that every penalty has a step on the groups of sharded weights."""
+    if regularizer.units is not None or target is not None:
+        what = "`target`" if regularizer.units is None else "A regularizer on units"
+        raise GossamerError(
+            f"{what} needs whole weights in every process, and those of this model are sharded (DTensor). Use "
+            "DistributedDataParallel, or groups of single weights ('outputs', 'inputs', 'taps') and a strength."
+        )
+    for rule in regularizer.rules:
+        weight: Tensor = rule.weight.parameter
+        if not is_sharded(weight):
+            continue
+        for term in rule.terms:
+            if not term.can_shard(weight, rule.weight.layout):
+                raise GossamerError(
+                    f"`{rule.name}` has the placements {weight.placements}, so its groups are in several processes, "
+                    f"and {type(term.penalty).__name__} has no proximal step on such groups. Shard the weight along a "
+                    "dimension that leaves its groups whole, or use another penalty."
+                )
 
 
 def _require_metric(regularizer: Regularizer) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.layers import local_part
 from gossamer.proximal.approach import Approach, zero_untrained_
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.fused import FusedStep, Move
@@ -97,7 +98,7 @@ class ProximalStep:
         # The last cut of a target may leave a part of a unit, too.
         self._zeros = {}
         for rule in self.regularizer.rules:
-            weight = rule.weight.parameter
+            weight = local_part(self._places.parameter(rule))
             single = rule.terms or units is None or (self.reached is not None and weight.dim() > 1)
             self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
 
@@ -181,13 +182,13 @@ class ProximalStep:
                 self._require_finite((rule, weight) for rule, weight, _ in places)
             if self._zeros is not None:
                 for rule, weight, _ in places:
-                    weight.masked_fill_(self._zeros[rule.name], 0.0)
+                    local_part(weight).masked_fill_(self._zeros[rule.name], 0.0)
                 for bias, dead in self._dead_biases or ():
                     bias.masked_fill_(dead, 0.0)
             elif self._approach is not None and not self.held and self._approach.is_due(self.steps):
                 self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
             if connection.has_wrappers:
-                self._latest_zeros = {rule.name: weight == 0 for rule, weight, _ in places}
+                self._latest_zeros = {rule.name: local_part(weight) == 0 for rule, weight, _ in places}
 
     def _cut(self, approach: Approach, optimizer: Optimizer, places: list[Place]) -> None:
         """The last proximal step on the way to a target; from then on, the zeros are held."""
@@ -216,7 +217,7 @@ class ProximalStep:
         """Restore the zeros of the last step: Lookahead averages the weights after it."""
         for rule in self.regularizer.rules:
             if rule.name in self._latest_zeros:
-                rule.weight.parameter.masked_fill_(self._latest_zeros[rule.name], 0.0)
+                local_part(self._places.parameter(rule)).masked_fill_(self._latest_zeros[rule.name], 0.0)
         self._latest_zeros = {}
 
     def _moves(self, optimizer: Optimizer, places: Iterable[Place], factor: float) -> list[Move]:
@@ -269,7 +270,7 @@ class ProximalStep:
 
     def _require_finite(self, weights: Iterable[tuple[Rule, Tensor]]) -> None:
         # One synchronisation for all weights: a finite sum has finite terms; an infinite one may only have overflowed.
-        weights = list(weights)
+        weights = [(rule, local_part(weight)) for rule, weight in weights]
         sums = [weight.sum(dtype=torch.float32) for _, weight in weights]
         if not sums or math.isfinite(torch.stack([total.to(sums[0].device) for total in sums]).sum().item()):
             return

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import nn
 from torch.optim import Optimizer
 
-from gossamer.layers import Weight
+from gossamer.layers import Weight, is_sharded
 from gossamer.proximal.metric import ParameterGroup
 from gossamer.regularizers import Rule
 
@@ -26,11 +26,14 @@ class Place(NamedTuple):
 class Places:
     """The places of all weights: looked up once, then only checked at every step.
 
-    Loading a checkpoint replaces parameter groups; removing units may replace parameters.
+    Loading a checkpoint replaces parameter groups; removing units may replace parameters. Sharded weights are those of
+    the beginning: from a forward pass to the backward pass `fully_shard` puts gathered ones in their place.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
+        parameters = {rule.name: rule.weight.parameter for rule in rules}
+        self._sharded = {name: own for name, own in parameters.items() if bool(is_sharded(own))}
         self._places: list[tuple[Rule, int, int]] = []  # index of the group, index of the weight in it
         self._size = -1
 
@@ -44,6 +47,11 @@ class Places:
             assert places is not None
         return places
 
+    def parameter(self, rule: Rule) -> nn.Parameter:
+        """The parameter that the optimizer trains."""
+        sharded = self._sharded.get(rule.name)
+        return _parameter(rule.weight) if sharded is None else sharded
+
     def _checked(self, groups: list[ParameterGroup]) -> list[Place] | None:
         """None if a weight is not at its place."""
         if self._size != sum([len(group["params"]) for group in groups]):
@@ -51,7 +59,7 @@ class Places:
         found = []
         for rule, group_index, index in self._places:
             group = groups[group_index] if group_index < len(groups) else {"params": ()}
-            weight = _parameter(rule.weight)
+            weight = self.parameter(rule)
             if index >= len(group["params"]) or group["params"][index] is not weight:
                 return None
             if weight.grad is not None:
@@ -60,7 +68,7 @@ class Places:
 
     def _look_up(self, groups: list[ParameterGroup]) -> None:
         places = {id(p): (i, j) for i, group in enumerate(groups) for j, p in enumerate(group["params"])}
-        owned = [(rule, places.get(id(rule.weight.parameter))) for rule in self._rules]
+        owned = [(rule, places.get(id(self.parameter(rule)))) for rule in self._rules]
         self._places = [(rule, *place) for rule, place in owned if place is not None]
         self._size = sum(len(group["params"]) for group in groups)
 

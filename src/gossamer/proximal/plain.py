@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from gossamer.layers import Layout
+from gossamer.layers import Layout, is_sharded, local_part
 from gossamer.penalties import ScalarPenalty
 from gossamer.proximal.metric import Metric
 from gossamer.regularizers import Rule, Term
@@ -24,16 +24,21 @@ def plain_step_(rule: Rule, weight: Tensor, step: float | Tensor, metric: Metric
 
     Weights that wait (inverse_i = 0) do not move and do not count as members of their groups.
     """
-    computed = weight.to(weight.dtype if weight.dtype == torch.float64 else torch.float32)
+    own = local_part(weight)
+    computed = own.to(own.dtype if own.dtype == torch.float64 else torch.float32)
     size = torch.as_tensor(step, dtype=torch.float64)
+
+    def prox(moving: Tensor, steps: Tensor) -> Tensor:
+        return rule.shard_prox(weight, moving, steps) if is_sharded(weight) else _prox(rule, moving, steps)
+
     if metric is None:
-        moved = _prox(rule, computed, size)
+        moved = prox(computed, size)
     else:
-        inverse = metric.inverse().to(computed.dtype)
+        inverse = local_part(metric.inverse()).to(computed.dtype)
         waits = inverse == 0
-        moved = torch.where(waits, computed, _prox(rule, computed.masked_fill(waits, 0.0), size * inverse))
-    if moved is not weight:
-        weight.copy_(moved)
+        moved = torch.where(waits, computed, prox(computed.masked_fill(waits, 0.0), size * inverse))
+    if moved is not own:
+        own.copy_(moved)
 
 
 def _prox(rule: Rule, weight: Tensor, step: Tensor) -> Tensor:
@@ -46,7 +51,7 @@ def _prox(rule: Rule, weight: Tensor, step: Tensor) -> Tensor:
 
 
 def _has_chunks(weight: Tensor) -> bool:
-    """Large, contiguous, on the CPU, and not a subclass such as a sharded tensor."""
+    """Large, contiguous, on the CPU, and not a subclass."""
     plain = weight.device.type == "cpu" and type(weight) in (Tensor, nn.Parameter)
     return plain and weight.numel() > _CHUNK and weight.is_contiguous()
 

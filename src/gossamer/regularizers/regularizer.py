@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,14 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Groups, Layout, Weight
-from gossamer.penalties import Penalty
+from gossamer.layers import Groups, Layout, Weight, find_weights, is_sharded, local_part
+from gossamer.penalties import Penalty, ScalarPenalty
+from gossamer.penalties.sums import ROWS
+from gossamer.regularizers.shards import shard_of, total_over_shards
 from gossamer.regularizers.units import Units
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 __all__ = ["Regularizer", "Rule", "Term", "require_strength"]
 
@@ -41,6 +47,8 @@ class Term:
 
     def value(self, weight: Tensor, layout: Layout) -> Tensor:
         """coefficient * penalty of `weight`."""
+        if is_sharded(weight):
+            return self.coefficient * self._sharded_value(weight, layout)
         seen = weight if self.groups is None else layout.as_groups(weight, self.groups)
         return self.coefficient * self.penalty.value(seen)
 
@@ -52,6 +60,35 @@ class Term:
         seen_step = step if step.dim() == 0 else layout.as_groups(step, self.groups)
         grouped = self.penalty.kernel(layout.as_groups(weight, self.groups), seen_step)
         return layout.from_groups(grouped, self.groups, weight.shape)
+
+    def shard_prox(self, weight: DTensor, part: Tensor, step: Tensor, layout: Layout) -> Tensor:
+        """`prox` of the part of a sharded weight that is in this process; `step` is a scalar, or that of the part."""
+        step = self.coefficient * step
+        if isinstance(self.penalty, ScalarPenalty):
+            return self.penalty.kernel(part, step)
+        shard = shard_of(weight, layout, self.groups)
+        rows, row_steps = shard.as_rows(part), step if step.dim() == 0 else shard.as_rows(step)
+        if shard.groups is ROWS:
+            moved = self.penalty.kernel(rows, row_steps)
+        else:
+            moved = self.penalty.split_kernel(rows, row_steps, shard.groups)
+        return shard.from_rows(moved, part.shape)
+
+    def can_shard(self, weight: DTensor, layout: Layout) -> bool:
+        """Whether the penalty has a proximal step on the groups of a sharded weight."""
+        if isinstance(self.penalty, ScalarPenalty) or shard_of(weight, layout, self.groups).groups is ROWS:
+            return True
+        return type(self.penalty).split_kernel is not Penalty.split_kernel
+
+    def _sharded_value(self, weight: DTensor, layout: Layout) -> Tensor:
+        part = local_part(weight)
+        if isinstance(self.penalty, ScalarPenalty):
+            return total_over_shards(weight, self.penalty.value(part))
+        shard = shard_of(weight, layout, self.groups)
+        rows = shard.as_rows(part if part.dtype == torch.float64 else part.float())
+        if shard.groups is ROWS:
+            return shard.total(self.penalty.total(rows))
+        return shard.total(self.penalty.split_total(rows, shard.groups))
 
 
 @dataclass(frozen=True)
@@ -83,6 +120,13 @@ class Rule:
         for term in self.terms:
             weight = term.prox(weight, step, layout)
         return weight
+
+    def shard_prox(self, weight: DTensor, part: Tensor, step: Tensor) -> Tensor:
+        """`prox` of the part of a sharded weight that is in this process. All of its processes have to call this."""
+        layout, step = self.weight.layout, self.scale * step
+        for term in self.terms:
+            part = term.shard_prox(weight, part, step, layout)
+        return part
 
 
 @dataclass(frozen=True)
@@ -120,6 +164,34 @@ class Regularizer:
             raise GossamerError(f"This {type(optimizer).__name__} trains none of the weights of this regularizer.")
         units = None if self.units is None else self.units.owned_by({id(rule.weight.parameter) for rule in rules})
         return replace(self, rules=rules, units=units)
+
+    def on(self, stage: nn.Module) -> Regularizer:
+        """This regularizer on the weights that a pipeline stage has, with the coefficients of the whole model.
+
+        Weights are matched by name, so that the model of this regularizer may be on the meta device.
+
+        Args:
+            stage: a part of the model that has its layers under the same names.
+        """
+        if self.units is not None:
+            raise GossamerError(
+                "Units reach across stages. Use groups of single weights: 'outputs', 'inputs' or 'taps'."
+            )
+        weights = {weight.name: weight for weight in find_weights(stage)}
+        unknown = sorted(weights.keys() - {rule.name for rule in self.rules})
+        rules = tuple(replace(rule, weight=weights[rule.name]) for rule in self.rules if rule.name in weights)
+        if not rules:
+            raise GossamerError(
+                f"The stage has none of the weights of this regularizer; it has {', '.join(unknown)}. Build the stage "
+                "with the names of the whole model."
+            )
+        for own, rule in zip(rules, (rule for rule in self.rules if rule.name in weights), strict=True):
+            if own.weight.parameter.shape != rule.weight.parameter.shape:
+                raise GossamerError(
+                    f"`{own.name}` has the shape {tuple(own.weight.parameter.shape)} in the stage and "
+                    f"{tuple(rule.weight.parameter.shape)} in the model of this regularizer. Use the same model."
+                )
+        return replace(self, rules=rules, model=None, example=None)
 
     def __str__(self) -> str:
         with_terms = [rule for rule in self.rules if rule.terms]

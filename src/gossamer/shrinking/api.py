@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example, call_with
+from gossamer.layers import require_whole
 from gossamer.shrinking.analyse import Analysis, analyse
 from gossamer.shrinking.apply import (
     InPlace,
@@ -124,6 +125,7 @@ def shrink_(
     Returns:
         What was done; it prints as a table.
     """
+    require_whole(model, "shrink_")
     call = call_with(model, example)
     if optimizer is not None:
         check_owner(model, optimizer)
@@ -153,6 +155,7 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
     """The plan for a form, with the module that was built from it."""
     if form not in ("auto", "module", "graph"):
         raise GossamerError(f"`form` must be 'auto', 'module' or 'graph'; received {form!r}.")
+    require_whole(model, "shrink")
     call = call_with(model, example)
     reference = evaluation_reference(model, call)
     if form == "graph":

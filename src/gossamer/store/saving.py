@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from gossamer.errors import GossamerError
 from gossamer.files import staged
+from gossamer.layers import require_whole
 from gossamer.store import strict_json
 from gossamer.store.archive import checksum, write_archive
 from gossamer.store.layer_checks import check_layer
@@ -42,6 +43,7 @@ def save(
         sparse: Store each tensor without its zeros where that is smaller. Bit for bit the same after loading.
         provenance: Anything that JSON can say about where the network comes from; `read_manifest` gives it back.
     """
+    require_whole(model, "save")
     tensors, ties = _tensors_and_ties(model)
     _check_can_be_rebuilt(model, tensors)
     encoded = {name: (smallest if sparse else dense)(tensor) for name, tensor in tensors.items()}
@@ -61,6 +63,7 @@ def save(
 
 def manifest_of(model: nn.Module, provenance: Mapping[str, Json] | None = None) -> Manifest:
     """What `model` is made of, as in the file that `save` writes; without encodings and checksums."""
+    require_whole(model, "save")
     tensors, ties = _tensors_and_ties(model)
     _check_can_be_rebuilt(model, tensors)
     records = {

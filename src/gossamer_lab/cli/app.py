@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gossamer_lab.cli.data import data
-from gossamer_lab.cli.options import Json, RunOptions, given, with_options
+from gossamer_lab.cli.options import DataDir, Json, RunOptions, given, with_options
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.fields import percentage, settings_of
 from gossamer_lab.training.settings import SETTINGS
@@ -158,6 +158,42 @@ def _sizes(text: str) -> list[float]:
         raise typer.BadParameter(
             f"sizes are numbers separated by commas, such as 20%,5%,1%; received {text!r}"
         ) from None
+
+
+@app.command()
+def sweep(
+    dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.")],
+    vary: Annotated[
+        list[str],
+        typer.Option(help="What is searched: strength=1e-4,1e-3 for a grid, strength=1e-5:1e-2 with --trials. Repeat."),
+    ],
+    trials: Annotated[
+        int | None, typer.Option(help="Search the Pareto front with so many trainings.", show_default="grid", min=1)
+    ] = None,
+    regularizer: Annotated[str, typer.Option(help="Regularizer.")] = "integrated-tl1",
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of each training.", show_default="by data set", min=1)
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes on this machine, one thread each.", min=1)] = 1,
+    storage: Annotated[
+        str, typer.Option(help="File, or postgresql://user@host/database, which any number of machines may share.")
+    ] = "sweep.db",
+    name: Annotated[str | None, typer.Option(help="Name of the study.", show_default="data set, regularizer")] = None,
+    output: Annotated[Path, typer.Option(help="Folder of runs, table and figure.")] = Path("sweeps"),
+    seed: Annotated[int, typer.Option(help="Seed of the trainings and of the sampler.", min=0)] = 0,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Train at many points: a grid, or a search for the best accuracies at all sizes. Run it again to go on.
+
+    The same command on other machines, with the same --storage postgresql://..., works on the same study.
+    """
+    from gossamer_lab.cli.sweep import SweepOptions, run_sweep
+
+    options = SweepOptions(
+        dataset, tuple(vary), trials, regularizer, epochs, workers, storage, name, output, seed, data_dir, as_json
+    )
+    raise typer.Exit(run_sweep(options))
 
 
 @app.command()

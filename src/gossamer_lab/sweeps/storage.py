@@ -18,7 +18,7 @@ from gossamer_lab.sweeps.trials import Trial
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["StudyRecord", "exclusive_writer", "finished_trials", "open_storage"]
+__all__ = ["StudyRecord", "exclusive_writer", "finished_trials", "open_storage", "require_optuna"]
 
 # Timeout for a concurrent access to the file.
 _BUSY_SECONDS = 60
@@ -30,7 +30,7 @@ def finished_trials(storage: Path, study: str) -> list[Trial]:
     Raises:
         GossamerError: If the file is not an Optuna storage, or Optuna is not installed.
     """
-    _require_optuna()
+    require_optuna()
     if not storage.exists():
         return []
     with open_storage(storage) as opened:
@@ -48,7 +48,7 @@ def exclusive_writer(storage: Path) -> Iterator[None]:
     Raises:
         GossamerError: If another process holds the lock, or Optuna is not installed.
     """
-    _require_optuna()
+    require_optuna()
     storage.parent.mkdir(parents=True, exist_ok=True)
     # An SQLite lock on a separate file: every system releases it with the process, and it does not block readers of the
     # storage.
@@ -209,7 +209,8 @@ def _connect(path: Path, *, skip_table_creation: bool) -> optuna.storages.RDBSto
     )
 
 
-def _require_optuna() -> None:
+def require_optuna() -> None:
+    """Raise `GossamerError` if Optuna is not installed."""
     try:
         import optuna
     except ImportError:

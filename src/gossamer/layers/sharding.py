@@ -1,0 +1,68 @@
+"""Models whose parameters are spread over processes: DTensors of `fully_shard` and tensor parallelism."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from torch import Tensor, nn
+
+from gossamer.errors import GossamerError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+__all__ = ["is_sharded", "local_part", "refuse_flat_parameters", "require_whole", "reshard_", "whole"]
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether a tensor is a DTensor. Its class is not imported: where nobody has imported it, there is none."""
+    kind = _class("torch.distributed.tensor", "DTensor")
+    return kind is not None and isinstance(tensor, kind)
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """The part of a tensor that is in this process. Without autograd, writing into it writes into the tensor."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor, gathered from its processes; all of them have to call this."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def reshard_(model: nn.Module) -> None:
+    """Free the gathered parameters that a forward pass with `fully_shard` leaves until the backward pass."""
+    kind = _class("torch.distributed.fsdp", "FSDPModule")
+    for module in model.modules() if kind is not None else ():
+        if isinstance(module, kind):
+            module.reshard()
+
+
+def refuse_flat_parameters(model: nn.Module) -> None:
+    """Raise for `FullyShardedDataParallel` (FSDP1): its parameters are slices of one vector, across rows and layers."""
+    kind = _class("torch.distributed.fsdp", "FullyShardedDataParallel")
+    for name, module in model.named_modules() if kind is not None else ():
+        if isinstance(module, kind):
+            where = f"`{name}`" if name else "The model"
+            raise GossamerError(
+                f"{where} is wrapped in FullyShardedDataParallel, which cuts the parameters of all layers as one "
+                "vector. The groups of a weight cannot be told from these pieces. Use "
+                "`torch.distributed.fsdp.fully_shard` (FSDP2), which keeps the dimensions of every weight."
+            )
+
+
+def require_whole(model: nn.Module, what: str) -> None:
+    """Raise unless all parameters of a model are whole in this process."""
+    refuse_flat_parameters(model)
+    sharded = [name for name, parameter in model.named_parameters() if is_sharded(parameter)]
+    if sharded:
+        raise GossamerError(
+            f"`{what}` needs the whole model in one process; {sharded[0]} is a DTensor (as are {len(sharded)} "
+            "parameters in all), of which this process has a part. Gather the weights into a plain model first: "
+            "docs/scaling.md has the lines."
+        )
+
+
+def _class(module: str, name: str) -> Any:
+    return getattr(sys.modules.get(module), name, None)

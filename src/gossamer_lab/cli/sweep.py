@@ -1,0 +1,159 @@
+"""The command `gossamer sweep`: worker processes on one study, and what has come of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import GossamerError
+from gossamer_lab.cli.data import download_bars
+from gossamer_lab.cli.display import Display
+from gossamer_lab.cli.progress import progress_reporter
+from gossamer_lab.data import obtain
+from gossamer_lab.reporting.tables import percent
+from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
+from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states, work
+from gossamer_lab.sweeps.training_trials import TrainingTrial
+from gossamer_lab.training import SETTINGS, TrainingConfig, defaults, regularizer_spec
+
+__all__ = ["SweepOptions", "run_sweep"]
+
+_VALIDATION = 0.2  # of the training images: the test images are not for choosing
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """The options of the command."""
+
+    dataset: str
+    vary: tuple[str, ...]
+    trials: int | None
+    regularizer: str
+    epochs: int | None
+    workers: int
+    storage: str
+    name: str | None
+    output: Path
+    seed: int
+    data_dir: Path | None
+    as_json: bool
+
+
+def run_sweep(options: SweepOptions) -> int:
+    """Work on the study until it is finished, and return the exit code."""
+    config = _configuration(options)
+    values = dict(_parsed(text, options) for text in options.vary)
+    search = Search(options.name or f"{options.dataset} {options.regularizer}", values, options.trials, options.seed)
+    with download_bars() as on_download:
+        obtain(options.dataset, options.data_dir, on_download)
+    folder = options.output / search.name.replace(" ", "-").replace("/", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    url = options.storage if "://" in options.storage else f"sqlite:///{Path(options.storage).resolve()}"
+    study = open_search(search, url)
+    trial = TrainingTrial(config, folder.resolve(), options.data_dir)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _run_workers(search, url, trial, options.workers, study)
+    except KeyboardInterrupt:
+        Display().message("interrupted; the same command goes on")
+        return 130
+    _show(results(study), states(study), folder, options)
+    return 0
+
+
+def _configuration(options: SweepOptions) -> TrainingConfig:
+    if options.dataset not in SETTINGS:
+        raise GossamerError(f"Unknown data set {options.dataset!r}. Available: {', '.join(SETTINGS)}.")
+    regularizer_spec(options.regularizer)
+    chosen: dict[str, Any] = {**defaults(options.dataset, options.regularizer), "regularizer": options.regularizer}
+    if options.epochs is not None:
+        chosen["epochs"] = options.epochs
+    return TrainingConfig(
+        dataset=options.dataset, **{**chosen, "seed": options.seed, "validation_fraction": _VALIDATION}
+    )
+
+
+def _parsed(text: str, options: SweepOptions) -> tuple[str, list[float]]:
+    """NAME=1,2,3 or, for a search, NAME=LOW:HIGH."""
+    name, equals, written = text.partition("=")
+    allowed = regularizer_spec(options.regularizer).options
+    if not equals or name not in allowed:
+        raise GossamerError(
+            f"`--vary` takes NAME=VALUES, where NAME is one of {', '.join(sorted(allowed))} for "
+            f"{options.regularizer!r}; received {text!r}."
+        )
+    try:
+        numbers = [float(number) for number in written.split("," if options.trials is None else ":")]
+    except ValueError:
+        numbers = []
+    fits = len(numbers) == len(set(numbers)) >= 1 and all(math.isfinite(number) for number in numbers)
+    if options.trials is None and not fits:
+        raise GossamerError(f"`--vary` takes distinct numbers, NAME=1e-4,1e-3, for a grid; received {text!r}.")
+    if options.trials is not None and not (fits and len(numbers) == 2 and 0 < numbers[0] < numbers[1]):
+        raise GossamerError(f"`--vary` takes NAME=LOW:HIGH, 0 < LOW < HIGH, with `--trials`; received {text!r}.")
+    return name, numbers
+
+
+def _run_workers(search: Search, url: str, trial: TrainingTrial, workers: int, study: Any) -> None:
+    """Start the workers, report the progress of the whole study, and stop the workers with this process."""
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    processes = [context.Process(target=_work, args=(search, url, trial), daemon=True) for _ in range(workers)]
+    for process in processes:
+        process.start()
+    try:
+        with progress_reporter() as progress:
+            total = len(search.points())
+            progress.start(search.name, total)
+            shown = 0
+            while any(process.is_alive() for process in processes):
+                processes[0].join(_SECONDS_BETWEEN_LOOKS)
+                now = states(study)
+                for _ in range(shown, now.finished + now.pruned + now.failed):
+                    progress.advance(_described(now))
+                shown = max(shown, now.finished + now.pruned + now.failed)
+    except BaseException:
+        for process in processes:
+            if process.pid is not None and process.is_alive():
+                process.terminate()
+        for process in processes:
+            process.join()
+        raise
+    if not states(study).done:
+        codes = ", ".join(str(process.exitcode) for process in processes)
+        raise GossamerError(f"All workers have ended ({codes}) before the study. The same command goes on.")
+
+
+def _work(search: Search, url: str, trial: TrainingTrial) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent passes it on as SIGTERM
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        work(open_search(search, url), search, trial)
+
+
+def _described(now: States) -> str:
+    return f"{now.finished} finished, {now.pruned} pruned, {now.failed} failed, {now.running} running"
+
+
+def _show(found: list[Result], ended: States, folder: Path, options: SweepOptions) -> None:
+    front = pareto_front(found)
+    figure = pareto_figure(found, folder / "pareto.png")
+    rows: list[dict[str, Any]] = [
+        {"point": result.point, "accuracy": 1 - result.values[0], "params_kept": result.values[1]}
+        for result in front
+        if result.values is not None
+    ]
+    if options.as_json:
+        counts = {"finished": ended.finished, "pruned": ended.pruned, "failed": ended.failed}
+        print(json.dumps({"dataset": options.dataset, **counts, "front": rows, "figure": str(figure)}))
+        return
+    for row in rows:
+        point = ", ".join(f"{name} {value:.3g}" for name, value in row["point"].items())
+        print(f"accuracy {percent(row['accuracy'])}  weights kept {percent(row['params_kept'])}  {point}")
+    print(f"{_described(ended)}; the front is drawn in {figure}")

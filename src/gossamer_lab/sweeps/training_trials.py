@@ -1,0 +1,71 @@
+"""Trials that train a network: validation error against the share of weights that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gossamer_lab.training import TrainingConfig, assemble, load_dataset, open_run, train
+
+if TYPE_CHECKING:
+    import optuna
+
+__all__ = ["TrainingTrial", "is_poor"]
+
+_Epoch = tuple[float, float]  # error, weights kept
+_HISTORY = "history"
+_FEWEST = 4  # finished trials that a trial is compared with
+
+
+@dataclass(frozen=True)
+class TrainingTrial:
+    """Train a configuration at a point; both the validation error and the share of non-zero weights are minimised.
+
+    Attributes:
+        config: The configuration; its parameters are replaced by those of the point.
+        folder: Folder of the run directories.
+        data: Data folder to search first.
+    """
+
+    config: TrainingConfig
+    folder: Path
+    data: Path | None
+
+    def __call__(self, trial: optuna.Trial, point: dict[str, float]) -> tuple[float, float]:
+        """Train, and give up a poor training after a third of its epochs."""
+        import optuna
+
+        torch.set_num_threads(1)
+        settings: dict[str, Any] = {**point}
+        config = replace(self.config, **settings)
+        dataset = load_dataset(config, self.data)
+        run = open_run(self.folder / f"{trial.number:05d}", config, resume=True)
+        others = [
+            each.user_attrs[_HISTORY] for each in trial.study.get_trials(deepcopy=False) if _HISTORY in each.user_attrs
+        ]
+        history: list[_Epoch] = []
+        model, regularizer = assemble(config, dataset)
+        for metrics in train(model, dataset, regularizer, config, run):
+            history.append((1 - metrics.test_accuracy, metrics.params_kept))
+            if metrics.epoch >= config.epochs / 3 and is_poor(history, others):
+                raise optuna.TrialPruned
+        run.checkpoint.unlink(missing_ok=True)
+        result = run.read_result()
+        trial.set_user_attr(_HISTORY, history)
+        trial.set_user_attr("run", str(run.path))
+        return 1 - result.accuracy, result.params_kept
+
+
+def is_poor(history: Sequence[_Epoch], others: Sequence[Sequence[_Epoch]]) -> bool:
+    """Whether at least half of the finished trainings were better in both numbers after as many epochs.
+
+    This is the median stopping rule for two objectives. Optuna's pruners have one objective.
+    """
+    error, kept = history[-1]
+    same = [other[len(history) - 1] for other in others if len(other) >= len(history)]
+    better = sum(one <= error and two <= kept and (one, two) != (error, kept) for one, two in same)
+    return len(same) >= _FEWEST and 2 * better >= len(same)

@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import GossamerError
+from gossamer_lab.cli.sweep import SweepOptions, run_sweep
+
+
+def options(**given):
+    default = {
+        "dataset": "digits",
+        "vary": ("strength=1e-3,1e-2",),
+        "trials": None,
+        "regularizer": "integrated-tl1",
+        "epochs": 1,
+        "workers": 1,
+        "storage": "sweep.db",
+        "name": None,
+        "output": Path("sweeps"),
+        "seed": 0,
+        "data_dir": None,
+        "as_json": True,
+    }
+    return SweepOptions(**{**default, **given})
+
+
+def test_a_grid_is_trained_and_the_next_call_trains_nothing(command, tmp_path):
+    words = ("sweep", "digits", "--vary", "strength=1e-3,1e-2", "--epochs", 1, "--workers", 2, "--json")
+    seen = []
+    for _ in range(2):
+        process = command(*words)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        seen.append(json.loads(out))
+    assert seen[0] == seen[1]
+    assert seen[0]["finished"] == 2
+    assert {row["point"]["strength"] for row in seen[0]["front"]} <= {1e-3, 1e-2}
+    assert (tmp_path / seen[0]["figure"]).stat().st_size > 1000
+    runs = sorted((tmp_path / "sweeps" / "digits-integrated-tl1").glob("*/result.json"))
+    assert len(runs) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dataset": "imagenet"}, "Unknown data set"),
+        ({"vary": ("strength",)}, "NAME=VALUES"),
+        ({"vary": ("epochs=1,2",)}, "NAME is one of"),
+        ({"vary": ("strength=1e-3,1e-3",)}, "distinct numbers"),
+        ({"vary": ("strength=a,b",)}, "distinct numbers"),
+        ({"vary": ("strength=1e-3,1e-2",), "trials": 4}, "LOW:HIGH"),
+        ({"vary": ("strength=1e-2:1e-3",), "trials": 4}, "LOW:HIGH"),
+        ({"storage": "mysterious://host/x"}, "cannot be opened"),
+    ],
+)
+def test_bad_options_are_refused(given, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GossamerError, match=words):
+        run_sweep(options(**given))

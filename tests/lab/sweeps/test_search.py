@@ -1,0 +1,157 @@
+"""Searches by several processes on one database: no slot is lost, none is counted twice."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import GossamerError
+from gossamer_lab.sweeps.pareto import pareto_front
+from gossamer_lab.sweeps.search import Result, Search, open_search, results, states, work
+from gossamer_lab.sweeps.training_trials import is_poor
+
+WORKER = Path(__file__).parent / "search_worker.py"
+SEARCH = Search("grid", {"x": [float(x) for x in range(6)], "y": [1.0, 2.0]}, heartbeat=1)  # that of the workers
+
+
+def binaries():
+    """The folder of the server's programs."""
+    found = shutil.which("pg_ctl")
+    folders = [Path(found).resolve().parent] if found else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in folders if (folder / "initdb").exists()), None)
+
+
+@pytest.fixture(scope="module")
+def postgresql(tmp_path_factory):
+    """The address of a server that listens on a socket of its own folder."""
+    programs = binaries()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed")
+    folder = Path(subprocess.check_output(["mktemp", "-d", "/tmp/pg.XXXXXX"], text=True).strip())
+    user = {"user": "nobody"} if os.getuid() == 0 else {}  # the server refuses to run as root
+    if user:
+        shutil.chown(folder, "nobody")
+
+    def run(program, *args):
+        subprocess.run([programs / program, *args], check=True, capture_output=True, cwd=folder, **user)
+
+    try:
+        run("initdb", "-D", folder / "data", "-U", "tester", "--auth=trust", "--no-sync")
+        port = 20_000 + os.getpid() % 20_000
+        options = f"-h 127.0.0.1 -p {port} -k {folder} -F"
+        run("pg_ctl", "-D", folder / "data", "-o", options, "-l", folder / "log", "-w", "start")
+        try:
+            yield f"postgresql://tester@127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-D", folder / "data", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder)
+
+
+def start(url, folder, role):
+    return subprocess.Popen([sys.executable, WORKER, url, folder, role], stderr=subprocess.PIPE, text=True)
+
+
+def test_four_workers_on_postgresql_of_which_one_is_killed(postgresql, tmp_path):
+    victim = start(postgresql, tmp_path, "victim")
+    others = [start(postgresql, tmp_path, "other") for _ in range(3)]
+    try:
+        while not (tmp_path / "blocked").exists():
+            assert victim.poll() is None, victim.communicate()
+            time.sleep(0.05)
+        victim.send_signal(signal.SIGKILL)
+        for process in others:
+            assert process.wait(timeout=120) == 0, process.communicate()
+    finally:
+        for process in (victim, *others):
+            process.kill()
+            process.communicate()
+    study = open_search(SEARCH, postgresql)
+    found = results(study)
+    assert [result.slot for result in found] == list(range(12))
+    assert sorted(result.values for result in found) == sorted((x, y) for x in map(float, range(6)) for y in (1.0, 2.0))
+    completed = Counter(trial.user_attrs["slot"] for trial in study.get_trials() if trial.state.name == "COMPLETE")
+    assert completed == Counter(range(12))  # each once
+    started = Counter((tmp_path / "started").read_text().splitlines())
+    assert sorted(started.values()) == [1] * 11 + [2]  # the point of the victim was evaluated again, no other
+    assert states(study).done
+
+
+def grid(tmp_path, **options):
+    search = Search("one", {"x": [1.0, 2.0, 3.0]}, **options)
+    return search, f"sqlite:///{tmp_path / 'sweep.db'}"
+
+
+def test_an_interrupted_search_goes_on(tmp_path):
+    search, url = grid(tmp_path)
+    calls = []
+
+    def objective(trial, point):
+        calls.append(point["x"])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return point["x"], 0.0
+
+    with pytest.raises(KeyboardInterrupt):
+        work(open_search(search, url), search, objective)
+    work(open_search(search, url), search, objective)
+    found = results(open_search(search, url))
+    assert [result.values for result in found] == [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]
+    assert len(calls) == 4
+
+
+def test_a_failure_is_not_tried_again_and_a_slot_that_kills_its_workers_is_given_up(tmp_path):
+    search, url = grid(tmp_path)
+
+    def objective(trial, point):
+        if point["x"] == 2.0:
+            raise GossamerError("diverged")
+        return point["x"], 0.0
+
+    study = open_search(search, url)
+    work(study, search, objective)
+    assert (states(study).finished, states(study).failed) == (2, 1)
+    assert [trial.user_attrs["failure"] for trial in study.get_trials() if "failure" in trial.user_attrs] == [
+        "diverged"
+    ]
+
+
+def test_a_pareto_search_has_as_many_trials_as_asked_for(tmp_path):
+    search, url = grid(tmp_path, trials=6)
+    work(open_search(search, url), search, lambda trial, point: (point["x"], 1 / point["x"]))
+    found = results(open_search(search, url))
+    assert len(found) == 6
+    assert all(1 <= result.point["x"] <= 3 for result in found)
+    assert len({result.point["x"] for result in found}) == 6
+
+
+def test_other_points_under_the_same_name_are_refused(tmp_path):
+    search, url = grid(tmp_path)
+    open_search(search, url)
+    with pytest.raises(GossamerError, match="another `--name`"):
+        open_search(Search("one", {"x": [5.0]}), url)
+
+
+def test_bad_storages_are_refused(tmp_path):
+    search, _ = grid(tmp_path)
+    (tmp_path / "text.db").write_text("no database " * 100)
+    for url in (f"sqlite:///{tmp_path / 'text.db'}", "nonsense://x", f"sqlite:///{tmp_path / 'absent' / 'x.db'}"):
+        with pytest.raises(GossamerError, match="cannot be opened"):
+            open_search(search, url)
+
+
+def test_front_and_poor_trials():
+    values = [(0.1, 0.5), (0.2, 0.2), (0.3, 0.3), (0.1, 0.6), None]
+    front = pareto_front([Result(i, i, {}, each, {}) for i, each in enumerate(values)])
+    assert [result.slot for result in front] == [1, 0]
+    others = [[(0.5, 0.9), (0.2, 0.5)]] * 4
+    assert is_poor([(0.5, 0.9), (0.3, 0.6)], others)
+    assert not is_poor([(0.5, 0.9), (0.3, 0.4)], others)
+    assert not is_poor([(0.5, 0.9), (0.3, 0.6)], others[:3])
