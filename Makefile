@@ -1,38 +1,53 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/installed
+DEVELOPMENT := .venv/development
+
+DEVICE_PACKAGES := gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # One thread a process: the networks are small, and two processes on two cores beat two threads in one.
 export OMP_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: demo test check format soak bench clean
+.PHONY: demo test check format soak bench device clean
 
-demo: $(INSTALLED)  ## train a sparse network on DIGITS and show what is left of it
-	$(BIN)/gossamer train digits --run-dir runs/demo --overwrite
+demo: $(INSTALLED)  ## train a network with 1 % of its weights on DIGITS, beside a dense one and l1, and write it as C
+	$(BIN)/gossamer train digits --target-params 1% --run-dir runs/demo --overwrite
+	$(BIN)/gossamer export runs/demo --c runs/demo/digits.c --check
 
-test: $(INSTALLED)  ## run the tests
+test: $(DEVELOPMENT)  ## run the tests
 	$(BIN)/pytest -n 2
 
-check: $(INSTALLED)  ## formatter, linter, type checker, tests
+check: $(DEVELOPMENT)  ## formatter, linter, type checker, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
-soak: $(INSTALLED)  ## shrink a thousand random networks; ten minutes
+soak: $(DEVELOPMENT)  ## shrink a thousand random networks, compile two thousand under sanitizers; half an hour
 	PYTHONPATH=. $(BIN)/python -W ignore -m tests.shrinking.soak 1000 | tee tests/shrinking/soak.log
+	PYTHONPATH=. $(BIN)/python -W ignore -m tests.inference.soak 2000 | tee tests/inference/soak.log
 
-bench: $(INSTALLED)  ## the benchmarks of docs/performance.md, on an otherwise idle machine
-	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md
+bench: $(INSTALLED)  ## the benchmarks of docs/performance.md and docs/native.md, on an otherwise idle machine
+	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md --page docs/native.md --page README.md
 
-format: $(INSTALLED)
+device: $(INSTALLED)  ## the DIGITS network on an emulated ARM Cortex-M4; installs compilers and emulators first (apt)
+	dpkg --status $(DEVICE_PACKAGES) > /dev/null || $(SUDO) apt-get install --yes $(DEVICE_PACKAGES)
+	$(BIN)/python examples/microcontroller/run.py --dense
+
+format: $(DEVELOPMENT)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lab]'
+	touch $@
+
+# What the tests need besides: the frameworks of the adapters, linter, type checker.
+$(DEVELOPMENT): $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lab,dev]'
 	touch $@
 

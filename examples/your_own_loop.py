@@ -3,6 +3,7 @@
 python examples/your_own_loop.py [EPOCHS]
 """
 
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -53,15 +54,15 @@ def main(epochs):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
 
-    # The one line; here with more pressure on the convolutions, where the multiply-adds are.
-    regularizer = gossamer.integrated_tl1(model, strength=1e-3, a=1.0, s=0.3, example=example, cost_exponent=0.25)
-    handle = gossamer.attach(optimizer, regularizer, schedule=gossamer.warm_up(100))
+    # The two lines: which weights, and the size to reach in three quarters of the training. More pressure on the
+    # convolutions, where the multiply-adds are.
+    regularizer = gossamer.integrated_tl1(model, example=example, cost_exponent=0.5)
+    steps = epochs * 3 // 4 * math.ceil(len(labels) / 64)
+    handle = gossamer.attach(optimizer, regularizer, target=gossamer.Target(flops=0.1), steps=steps)
 
     for epoch in range(epochs):
         if epoch == epochs * 3 // 4:
-            # A dead filter that still sends a constant could not leave a padded convolution.
-            gossamer.zero_dead_biases(model, example, optimizer=optimizer)
-            handle.hold()  # penalty off, zeros stay
+            print(handle.reached)  # from here on the zeros are held, and the remaining weights recover
             print(gossamer.shrink_(model, example, optimizer=optimizer))  # the rest of the training is faster
         for batch in torch.randperm(len(labels)).split(64):
             optimizer.zero_grad()

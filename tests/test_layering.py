@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,12 +18,14 @@ PACKAGES = {"gossamer": gossamer, "gossamer_lab": gossamer_lab}
 # From the bottom up: a package may import from lower layers, never from its own layer or above.
 LAYERS = [
     {"gossamer.errors"},
-    {"gossamer.files", "gossamer.example"},
+    {"gossamer.files", "gossamer.example", "gossamer.compiler"},
     {"gossamer.penalties", "gossamer.layers"},
-    {"gossamer.store", "gossamer.shrinking", "gossamer.regularizers"},
-    {"gossamer.measurement"},
-    {"gossamer.proximal", "gossamer.visualization"},
+    {"gossamer.store", "gossamer.shrinking"},
+    {"gossamer.measurement", "gossamer.regularizers"},
+    {"gossamer.targets"},
+    {"gossamer.proximal", "gossamer.inference", "gossamer.visualization"},
     {"gossamer.__init__"},
+    {"gossamer.adapters"},
     {"gossamer_lab.data", "gossamer_lab.networks"},
     {"gossamer_lab.training"},
     {"gossamer_lab.reporting"},
@@ -36,6 +39,8 @@ LAYER = {package: layer for layer, packages in enumerate(LAYERS) for package in 
 
 # What the library may import, besides Python and itself, when one of its modules is loaded.
 RUN_TIME = {"torch", "numpy", "safetensors"}
+# What its adapters may import too, and they alone.
+FRAMEWORKS = {"accelerate", "lightning", "pytorch_lightning", "sklearn", "skorch", "transformers"}
 
 
 def subpackages():
@@ -76,17 +81,27 @@ def test_the_library_needs_three_packages():
     source = Path(gossamer.__file__).parent
     for file, name, at_load in imports(source):
         top = name.split(".")[0]
+        allowed = RUN_TIME | (FRAMEWORKS if file.parent == source / "adapters" else set())
         if at_load:
-            assert top in RUN_TIME | set(sys.stdlib_module_names) | {"gossamer"}, f"{file} imports {name}"
+            assert top in allowed | set(sys.stdlib_module_names) | {"gossamer"}, f"{file} imports {name}"
         assert top != "gossamer_lab", f"{file} imports the laboratory"
 
 
+def test_importing_the_library_imports_no_framework():
+    code = "import gossamer, sys; print([name for name in sys.modules if '.' not in name])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not FRAMEWORKS & set(ast.literal_eval(result.stdout))
+
+
 def modules():
-    return [
-        importlib.import_module(name)
-        for top, package in PACKAGES.items()
-        for name in [top, *(info.name for info in pkgutil.walk_packages(package.__path__, f"{top}."))]
-    ]
+    found = []
+    for top, package in PACKAGES.items():
+        for name in [top, *(info.name for info in pkgutil.walk_packages(package.__path__, f"{top}."))]:
+            try:
+                found.append(importlib.import_module(name))
+            except gossamer.GossamerError:  # an adapter whose framework is not installed
+                assert name.startswith("gossamer.adapters."), name
+    return found
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)

@@ -1,8 +1,9 @@
-"""Draw the figures of docs/regularization.md: what strength, a and s do.
+"""Draw the figures of docs/regularization.md (what strength, a and s do) and of docs/native.md (speed over density).
 
-    python docs/images/make.py [FOLDER]      # writes strength.png, a.png and s.png beside this file, or into FOLDER
+    python docs/images/make.py [FOLDER]      # writes the PNG files beside this file, or into FOLDER
 
-`strength.png` is drawn from the committed result files in experiments/tradeoff, the other two from the library.
+`strength.png` is drawn from the committed result files in experiments/tradeoff, `density.png` from those in
+benchmarks/results, the other two from the library.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from matplotlib.ticker import FuncFormatter
 
 import gossamer
 from gossamer.penalties import TransformedL1
-from gossamer_lab.reporting.style import METHODS, add_caption, log_percent, new_figure, save, tidy
+from gossamer_lab.bench.result import read_result
+from gossamer_lab.reporting.style import METHODS, SHAPES, add_caption, log_percent, new_figure, save, tidy
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "experiments" / "tradeoff"
+DENSITY = HERE.parents[1] / "benchmarks" / "results" / "density.json"
 COLOURS = ("#e69f00", "#3a87c8", "#006b4e", "#0b2545")
 DASHES = (":", "--", "-.", "-")
 
@@ -91,9 +94,36 @@ def draw_s(path: Path) -> None:
         save(figure, path)
 
 
+def draw_density(path: Path) -> None:
+    rows = [row for row in read_result(DENSITY).rows if row["against"] == "ONNX Runtime"]
+    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    densities = [column for column in rows[0] if column.endswith(" %")]
+    percents = [float(column.removesuffix(" %")) for column in densities]
+    with new_figure(10.5, 5.2) as figure:
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, batch in zip(panels, (1, 64), strict=True):
+            for layer, style in zip(layers, SHAPES, strict=True):
+                (row,) = [row for row in rows if (row["layer"], row["batch"]) == (layer, batch)]
+                speedups = [row[column] for column in densities]
+                axes.plot(
+                    percents, speedups, color=style.colour, linestyle=style.line, marker=style.marker,
+                    markersize=4, label=layer,
+                )  # fmt: skip
+            axes.plot(percents, [100 / percent for percent in percents], color="#999999", label="1 / density")
+            axes.axhline(1, color="#999999", linewidth=0.8)
+            axes.set(xscale="log", yscale="log", title=f"Batch of {batch}", xlabel="weights that are not zero (%)")
+            log_percent(axes.xaxis)
+            log_percent(axes.yaxis)
+            tidy(axes)
+        panels[0].set_ylabel("times faster than ONNX Runtime")
+        panels[1].legend(frameon=False, fontsize=8.5)
+        add_caption(figure, "Zeros at random places, one thread, the call from Python included.")
+        save(figure, path)
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
-    for name, draw in (("strength", draw_strength), ("a", draw_a), ("s", draw_s)):
+    for name, draw in (("strength", draw_strength), ("a", draw_a), ("s", draw_s), ("density", draw_density)):
         draw(folder / f"{name}.png")
 
 

@@ -1,4 +1,4 @@
-"""Reproduce the results: `gossamer train digits` with its defaults, seeds 0, 1 and 2.
+"""Reproduce the results: `gossamer train digits --target-params 1%`, seeds 0, 1 and 2.
 
     OMP_NUM_THREADS=1 python experiments/digits/run.py [FOLDER]      # resumes after an interruption
 
@@ -24,7 +24,7 @@ SEEDS = (0, 1, 2)
 
 def results_of(seed: int, folder: Path) -> list[RunResult]:
     path = folder / f"seed-{seed}"
-    words = ["train", "digits", "--seed", str(seed), "--run-dir", str(path), "--resume"]
+    words = ["train", "digits", "--target-params", "1%", "--seed", str(seed), "--run-dir", str(path), "--resume"]
     subprocess.run([sys.executable, "-m", "gossamer_lab", *words], check=True)
     return [RunDirectory(path / name).read_result() for name in ("", "l1", "dense")]
 
@@ -35,7 +35,14 @@ def summary(results: list[RunResult]) -> Table:
         runs = [result for result in results if result.regularizer == name]
         figures = (mean(getattr(run, field) for run in runs) for field in ("accuracy", "params_kept", "flops_kept"))
         seconds = mean(run.seconds for run in runs)
-        rows.append([name, f"{runs[0].strength:g}", *(f"{percent(figure)} %" for figure in figures), f"{seconds:.1f}"])
+        rows.append(
+            [
+                name,
+                f"{mean(run.strength for run in runs):.2g}",
+                *(f"{percent(figure)} %" for figure in figures),
+                f"{seconds:.1f}",
+            ]
+        )
     columns = ("regularizer", "strength", "test accuracy", "weights kept", "MACs kept", "seconds")
     return Table(columns, rows)
 

@@ -1,211 +1,91 @@
-"""Shrink networks of public packages with half of their units dead.
+"""Shrink networks of public packages with half of their units dead, each in a process of its own.
 
-    pip install --no-deps --target PACKAGES pytorchcv efficientnet_pytorch monai transformers x-transformers ...
-    OMP_NUM_THREADS=1 PYTHONPATH=PACKAGES python experiments/public_models/run.py     # writes results.jsonl
+    python experiments/public_models/run.py [--minutes 10] [--only TEXT]     # appends to results.jsonl
 
-In every linear and convolutional layer half of the output units, drawn at random, get zero weights and biases; batch
-norms get zero shifts. `shrink` raises an error if the outputs change.
+Rows that are in `results.jsonl` already are not computed again, so a run can be interrupted; delete the file to
+compute everything anew. `README.md` has the packages to install, `table.py` makes the table.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
+import multiprocessing
 import time
-import types
-import warnings
-from collections.abc import Callable
+import traceback
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from check import check
+from models import CASES, Case
 
 import gossamer
-from gossamer.files import write_atomically
 
-FILE = Path(__file__).with_name("results.jsonl")
-IMAGE, PHOTO, LARGE = torch.randn(1, 3, 64, 64), torch.randn(1, 3, 224, 224), torch.randn(1, 3, 299, 299)
-TOKENS = {"input_ids": torch.randint(0, 90, (1, 9))}
-
-PYTORCHCV = [
-    "resnet18",
-    "resnet50",
-    "preresnet18",
-    "densenet121",
-    "mobilenetv2_w1",
-    "mobilenetv3_large_w1",
-    "seresnet18",
-    "senet16",
-    "cbam_resnet18",
-    "efficientnet_b0",
-    "ghostnet",
-    "squeezenet_v1_1",
-    "shufflenetv2_w1",
-    "shufflenet_g3_w1",
-    "resnext50_32x4d",
-    "regnetx002",
-    "dpn68",
-    "hrnet_w18_small_v1",
-    "inceptionv3",
-    "xception",
-    "vgg11",
-]
-MONAI = {
-    "UNet": (
-        {
-            "spatial_dims": 2,
-            "in_channels": 3,
-            "out_channels": 2,
-            "channels": (16, 32, 64, 128),
-            "strides": (2, 2, 2),
-            "num_res_units": 2,
-        },
-        IMAGE,
-    ),
-    "BasicUNet": ({"spatial_dims": 2, "in_channels": 3, "out_channels": 2}, IMAGE),
-    "SegResNet": ({"spatial_dims": 2, "in_channels": 3, "out_channels": 2}, IMAGE),
-    "ViT": (
-        {
-            "in_channels": 3,
-            "img_size": (64, 64),
-            "patch_size": (16, 16),
-            "spatial_dims": 2,
-            "hidden_size": 96,
-            "mlp_dim": 192,
-            "num_layers": 3,
-            "num_heads": 4,
-        },
-        IMAGE,
-    ),
-}
-SMALL = {
-    "vocab_size": 100,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-}
-TRANSFORMERS = {
-    "BertModel": ("BertConfig", SMALL, TOKENS),
-    "GPT2LMHeadModel": (
-        "GPT2Config",
-        {"vocab_size": 100, "n_embd": 64, "n_layer": 2, "n_head": 4, "use_cache": False},
-        TOKENS,
-    ),
-    "LlamaForCausalLM": ("LlamaConfig", {**SMALL, "num_key_value_heads": 2, "use_cache": False}, TOKENS),
-    "T5EncoderModel": (
-        "T5Config",
-        {"vocab_size": 100, "d_model": 64, "d_kv": 16, "num_layers": 2, "num_heads": 4, "d_ff": 128},
-        TOKENS,
-    ),
-    "DistilBertModel": (
-        "DistilBertConfig",
-        {"vocab_size": 100, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
-        TOKENS,
-    ),
-    "ViTModel": (
-        "ViTConfig",
-        {
-            "hidden_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "intermediate_size": 128,
-            "image_size": 64,
-        },
-        IMAGE,
-    ),
-    "ResNetModel": ("ResNetConfig", {}, IMAGE),
-    "ConvNextModel": ("ConvNextConfig", {"depths": [1, 1, 2, 1], "hidden_sizes": [16, 32, 48, 64]}, IMAGE),
-}
+RESULTS = Path(__file__).with_name("results.jsonl")
+SECONDS = 240
+"""A row that takes longer is an error."""
 
 
-def from_pytorchcv(name: str) -> nn.Module:
-    # pytorchcv imports torchvision for one operation that none of these networks uses.
-    vision, operations = types.ModuleType("torchvision"), types.ModuleType("torchvision.ops")
-    operations.DeformConv2d, operations.deform_conv2d, vision.ops = object, None, operations
-    sys.modules.update({"torchvision": vision, "torchvision.ops": operations})
+def finished() -> set[tuple[str, str, str]]:
+    if not RESULTS.exists():
+        return set()
+    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    return {(row["package"], row["network"], row["dead units"]) for row in rows}
+
+
+def in_process(case: Case, kind: str) -> dict[str, Any]:
+    """One row, computed in a fork of this process; what goes wrong there is part of the row."""
+    failed = {"package": case.package, "network": case.network, "dead units": kind}
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_send, args=(sender, case, kind))
+    process.start()
+    sender.close()
     try:
-        from pytorchcv.model_provider import get_model
-
-        return get_model(name, pretrained=False)
-    finally:
-        del sys.modules["torchvision"], sys.modules["torchvision.ops"]
-
-
-def from_efficientnet() -> nn.Module:
-    from efficientnet_pytorch import EfficientNet
-
-    return EfficientNet.from_name("efficientnet-b0")
+        row = receiver.recv() if receiver.poll(SECONDS) else {"exception": f"longer than {SECONDS} s"}
+    except EOFError:
+        row = {"exception": "the process ended without a result"}
+    process.kill()
+    process.join()
+    return {**failed, **row}
 
 
-def from_monai(name: str) -> nn.Module:
-    import monai.networks.nets as nets
-
-    return getattr(nets, name)(**MONAI[name][0])
-
-
-def from_transformers(name: str) -> nn.Module:
-    import transformers
-
-    config, settings, _ = TRANSFORMERS[name]
-    return getattr(transformers, name)(getattr(transformers, config)(**settings))
+def _send(sender: Connection, case: Case, kind: str) -> None:
+    try:
+        sender.send(check(case, kind))
+    except Exception:  # what a user would see as a raw exception
+        sender.send({"exception": traceback.format_exc().strip().splitlines()[-1][:300]})
 
 
-def from_x_transformers() -> nn.Module:
-    from x_transformers import Decoder, TransformerWrapper
-
-    return TransformerWrapper(num_tokens=100, max_seq_len=16, attn_layers=Decoder(dim=64, depth=2, heads=4))
-
-
-@torch.no_grad()
-def kill_half(model: nn.Module) -> nn.Module:
-    generator = torch.Generator().manual_seed(0)
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd) or type(layer).__name__ == "Conv1D":
-            outputs = (
-                1 if isinstance(layer, nn.modules.conv._ConvTransposeNd) or type(layer).__name__ == "Conv1D" else 0
-            )
-            units = layer.weight.shape[outputs]
-            dead = torch.randperm(units, generator=generator)[: units // 2]
-            layer.weight.index_fill_(outputs, dead, 0)
-            if layer.bias is not None and len(layer.bias) == units:
-                layer.bias[dead] = 0
-        elif isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            layer.bias.zero_()
-    return model
-
-
-def cases() -> list[tuple[str, str, Callable[[], nn.Module], object]]:
-    large = {"inceptionv3", "xception"}
-    found = [("pytorchcv", n, lambda n=n: from_pytorchcv(n), LARGE if n in large else PHOTO) for n in PYTORCHCV]
-    found.append(("efficientnet_pytorch", "efficientnet-b0", from_efficientnet, PHOTO))
-    found += [("monai", n, lambda n=n: from_monai(n), MONAI[n][1]) for n in MONAI]
-    found += [("transformers", n, lambda n=n: from_transformers(n), TRANSFORMERS[n][2]) for n in TRANSFORMERS]
-    found.append(("x-transformers", "Decoder", from_x_transformers, TOKENS["input_ids"]))
-    return found
+def warm_up() -> None:
+    """Import what an export needs before the forks do, so that the seconds of a row are those of its network."""
+    torch.set_num_threads(1)
+    gossamer.plan(torch.nn.Linear(2, 2), torch.randn(3, 2))
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    rows = []
-    for package, name, make, example in cases():
-        torch.manual_seed(0)
-        model = kill_half(make().eval())
-        started = time.perf_counter()
-        plan = gossamer.plan(model, example)
-        row = {
-            "package": package,
-            "network": name,
-            "form": plan.form,
-            "parameters": plan.weights_before,
-            "left": plan.weights_after,
-            "seconds": round(time.perf_counter() - started, 1),
-            "unexplained": sum("please report" in reason for channels in plan.channels for reason in channels.reasons),
-        }
-        rows.append(row)
-        print(f"{package:22} {name:24} {plan.form:7} {plan.weights_after / plan.weights_before:7.1%}", flush=True)
-    write_atomically(FILE, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no row after this time")
+    parser.add_argument("--only", default="", help="only networks whose package/name contains this")
+    options = parser.parse_args()
+    started, done = time.monotonic(), finished()
+    warm_up()
+    imported: set[str] = set()
+    for kind in ("zeros", "constants"):
+        for case in CASES.values():
+            late = time.monotonic() - started > 60 * options.minutes
+            if late or options.only not in case.name or (case.package, case.network, kind) in done:
+                continue
+            if case.package not in imported:
+                case.make()
+                imported.add(case.package)
+            row = in_process(case, kind)
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            failed = row.get("error", row.get("exception"))
+            share = f"{row['left'] / row['parameters']:.1%}" if failed is None else failed
+            print(f"{time.monotonic() - started:5.0f} s {case.name:45} {kind:10} {share}", flush=True)
 
 
 if __name__ == "__main__":

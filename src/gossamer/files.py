@@ -28,6 +28,8 @@ def staged(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     # Follow a symbolic link: the file that it points to is replaced, and the link stays.
     target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise GossamerError(f"cannot write {str(target)!r}: it is not a plain file. Give the path of a file.")
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
     except OSError as error:

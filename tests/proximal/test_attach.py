@@ -60,28 +60,17 @@ def test_algorithm_1_bit_by_bit():
     assert gossamer.measure(ours, data[0][0]).params_kept < 0.9
 
 
-def test_any_optimizer():
-    classes = [
-        cls
-        for name in torch.optim.__all__
-        if isinstance(cls := getattr(torch.optim, name, None), type)
-        and issubclass(cls, torch.optim.Optimizer)
-        and cls not in (torch.optim.Optimizer, torch.optim.SparseAdam, torch.optim.LBFGS)
-    ]
-    assert len(classes) > 10
-    for cls in classes:
-        model = net()
-        trained = [p for p in model.parameters() if p.dim() == 2] if cls.__name__ == "Muon" else model.parameters()
-        optimizer = cls(trained, lr=1e-2)
-        gossamer.attach(optimizer, gossamer.l1(model, 1.0))
-        train(model, optimizer, batches(30))
-        assert gossamer.measure(model, torch.zeros(1, 6)).params_kept < 1, cls
-
-
-def test_closure():
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda p: torch.optim.SGD(p, lr=0.1), {}),
+        (lambda p: torch.optim.LBFGS(p, lr=0.1), {"step_size": lambda parameter, group, state: group["lr"]}),
+    ],
+)
+def test_closure(make, options):
     model, (x, y) = net(), batches(1)[0]
-    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1)
-    handle = gossamer.attach(optimizer, gossamer.l1(model, 0.5))
+    optimizer = make(model.parameters())
+    handle = gossamer.attach(optimizer, gossamer.l1(model, 0.5), **options)
 
     def closure():
         optimizer.zero_grad()
@@ -300,7 +289,7 @@ class TestSchedules:
         assert seen == [0, 1, 2]
         assert torch.equal(model.weight, before)
 
-    @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+    @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, None, "strong"])
     def test_a_schedule_that_cannot_be(self, value):
         model = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -335,6 +324,12 @@ class TestBadInput:
         del first
         gossamer.attach(second, gossamer.l1(model, 1.0))
 
+    def test_weights_without_values(self):
+        model = net().to("meta")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(GossamerError, match=r"0\.weight, 2\.weight, 4\.weight is on the meta device.*to_empty"):
+            gossamer.attach(optimizer, gossamer.l1(model, 1.0))
+
     def test_momentum_without_end(self):
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=1.0)
@@ -351,7 +346,7 @@ class TestBadInput:
     def test_metrics(self):
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with pytest.raises(GossamerError, match="received SGD"):
+        with pytest.raises(GossamerError, match="such as Adam; received SGD"):
             gossamer.attach(optimizer, gossamer.l1(model, 1.0), metric="adaptive")
         with pytest.raises(GossamerError, match="'manhattan'"):
             gossamer.attach(optimizer, gossamer.l1(model, 1.0), metric="manhattan")

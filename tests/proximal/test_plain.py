@@ -1,4 +1,4 @@
-"""The plain step in pieces gives exactly what the penalties give on the whole weight."""
+"""The plain step in chunks gives exactly what the penalties give on the whole weight."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ import gossamer
 from gossamer.layers import Weight
 from gossamer.penalties import L1, Exclusive, Group, L1MinusL2, TransformedL1
 from gossamer.proximal import plain
+from gossamer.proximal.metric import Given
 from gossamer.regularizers import Rule, Term
 
 RULES = {
@@ -15,6 +16,7 @@ RULES = {
     "outputs": (Term(TransformedL1(0.1), 0.5), Term(Group(L1()), 0.5, "outputs")),
     "inputs": (Term(Group(TransformedL1()), 1.0, "inputs"), Term(Exclusive(), 0.5, "inputs")),
     "taps": (Term(L1MinusL2(), 1.0, "taps"),),
+    "last dimension": (Term(Exclusive(), 0.5), Term(Group(L1()), 0.5), Term(L1MinusL2(), 0.1)),
 }
 
 
@@ -26,9 +28,9 @@ def rule_of(terms, dtype=torch.float32):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("terms", RULES.values(), ids=RULES.keys())
-@pytest.mark.parametrize("piece", [1, 100, 10**6])
-def test_pieces_give_the_whole(monkeypatch, terms, piece, dtype):
-    monkeypatch.setattr(plain, "_PIECE", piece)
+@pytest.mark.parametrize("chunk", [1, 100, 10**6])
+def test_chunks_give_the_whole(monkeypatch, terms, chunk, dtype):
+    monkeypatch.setattr(plain, "_CHUNK", chunk)
     rule = rule_of(terms, dtype)
     weight = rule.weight.parameter.detach()
     step = torch.tensor(0.02, dtype=torch.float64)
@@ -39,19 +41,23 @@ def test_pieces_give_the_whole(monkeypatch, terms, piece, dtype):
     assert torch.equal(weight == 0, expected == 0)
 
 
+@pytest.mark.parametrize("chunk", [100, 10**6])
 @pytest.mark.parametrize("name", ["single", "outputs"])
-def test_a_step_for_each_weight(monkeypatch, name):
-    monkeypatch.setattr(plain, "_PIECE", 100)
+def test_a_step_for_each_weight(monkeypatch, name, chunk):
+    monkeypatch.setattr(plain, "_CHUNK", chunk)
     rule = rule_of(RULES[name])
     weight = rule.weight.parameter.detach()
-    step = torch.rand(weight.shape) * 0.02
-    expected = rule.prox(weight, step)
-    plain.plain_step_(rule, weight, step)
-    assert torch.allclose(weight, expected, rtol=1e-5, atol=1e-8)
+    inverse = torch.rand(weight.shape)
+    inverse[inverse < 0.1] = 0.0  # these wait
+    waits, before = inverse == 0, weight.clone()
+    expected = rule.prox(weight.masked_fill(waits, 0.0), 0.02 * inverse)
+    plain.plain_step_(rule, weight, 0.02, Given(inverse))
+    assert torch.allclose(weight[~waits], expected[~waits], rtol=1e-5, atol=1e-8)
+    assert torch.equal(weight[waits], before[waits])
 
 
 def test_gaps_in_memory(monkeypatch):
-    monkeypatch.setattr(plain, "_PIECE", 10)
+    monkeypatch.setattr(plain, "_CHUNK", 10)
     rule = rule_of(RULES["single"])
     wide = torch.randn(10, 6, 3, 6)
     weight = wide[..., ::2]
@@ -61,7 +67,7 @@ def test_gaps_in_memory(monkeypatch):
 
 
 def test_no_full_size_temporaries(monkeypatch):
-    monkeypatch.setattr(plain, "_PIECE", 64)
+    monkeypatch.setattr(plain, "_CHUNK", 64)
     model = nn.Linear(32, 256)
     sizes = []
     kernel = TransformedL1.kernel

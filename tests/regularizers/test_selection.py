@@ -148,6 +148,70 @@ def test_more_bad_choices():
     with pytest.raises(GossamerError, match=r"leaves `fc\.weight` out"):
         gossamer.l1(model, 1.0, skip=["fc"], strengths={"fc": 1.0})
     with pytest.raises(GossamerError, match="strength"):
-        gossamer.l1(model, None)
+        gossamer.l1(model, "strong")
+    with pytest.raises(GossamerError, match="needs a positive common `strength`; received None"):
+        gossamer.l1(model, strengths={"fc": 1.0})
     with pytest.raises(GossamerError, match="trains none"):
         gossamer.l1(model, 1.0).owned_by(torch.optim.SGD(Net().parameters(), lr=0.1))
+
+
+class Mixed(nn.Module):
+    """Most of its weights are in bare parameters, which belong to no known layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.matrix = nn.Parameter(torch.randn(20, 30))
+        self.table = nn.Parameter(torch.randn(1, 10, 20))
+        self.frozen = nn.Parameter(torch.randn(50, 50), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(1, 30, 1))
+        self.fc = nn.Linear(30, 5)
+
+    def forward(self, x):
+        return self.fc(self.scale[0, :, 0] * ((x + self.table[0]) @ self.inner.matrix))
+
+
+def test_matrices_that_are_passed_over_are_named_once():
+    with pytest.warns(gossamer.UnregularizedWarning) as caught:
+        regularizer = gossamer.l1(Mixed(), 1.0)
+    assert names(regularizer) == ["fc.weight"]
+    (warning,) = caught
+    assert warning.filename == __file__
+    text = str(warning.message)
+    assert "inner.matrix (20, 30), table (1, 10, 20): 800 of 3,485 parameters" in text
+    assert "frozen" not in text
+    assert "scale" not in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"skip": ["inner.matrix", "table"]},
+        {"skip": ["inner", "table"]},
+        {"only": ["fc"]},
+        {"only": ["fc"], "skip": ["table"]},
+        {"skip": (name for name in ["inner", "table"])},
+    ],
+)
+def test_what_is_left_out_on_purpose_is_not_named(options):
+    assert names(gossamer.l1(Mixed(), 1.0, **options)) == ["fc.weight"]
+
+
+def test_one_name_is_left():
+    with pytest.warns(gossamer.UnregularizedWarning, match="passes over table"):
+        gossamer.l1(Mixed(), 1.0, skip=["inner"])
+    with pytest.warns(gossamer.UnregularizedWarning, match=r"passes over inner\.matrix"):
+        gossamer.l1(Mixed(), 1.0, skip=["table"])
+
+
+def test_a_small_part_is_not_named():
+    model = Mixed()
+    model.fc = nn.Linear(30, 3000)
+    gossamer.l1(model, 1.0)
+
+
+def test_an_unknown_matrix_cannot_be_chosen():
+    with pytest.raises(GossamerError, match=r"`only` names 'table', which holds no weight of `Mixed`"):
+        gossamer.l1(Mixed(), 1.0, only=["table", "fc"])
+    with pytest.raises(GossamerError, match="`skip` names 'tables'"):
+        gossamer.l1(Mixed(), 1.0, skip=["tables"])

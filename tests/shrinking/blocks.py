@@ -170,3 +170,57 @@ class Twice(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.shared(F.relu(self.layer(F.relu(self.layer(x)))))
+
+
+class PaddedAverage(nn.Module):
+    """Average pooling whose border counts the padding: a constant is another one there."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, 3, stride=1, padding=1)
+
+
+class SumOverSpace(nn.Module):
+    """Each channel plus a part of its sum over all positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 * x.sum((2, 3), keepdim=True)
+
+
+class ScaledBySize(nn.Module):
+    """A scale that depends on the batch size and on the size of the input."""
+
+    def __init__(self, *, root: bool) -> None:
+        super().__init__()
+        self.root = root
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.shape[1 if x.dim() == 3 else 2] ** 0.5 if self.root else x / x.shape[0]
+
+
+class CumulativeSum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 * x.cumsum(1)
+
+
+class SoftmaxOverPositions(nn.Module):
+    """A hidden layer, normalised over the positions."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.relu(self.up(x)).softmax(1))
+
+
+class CausalMean(nn.Module):
+    """Every position is the mean of those before it, by a mask that is longer than the sequence."""
+
+    def __init__(self, width: int, longest: int) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(longest, longest).tril())
+        self.value = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self.get_buffer("mask").to(x.dtype)[: x.shape[1], : x.shape[1]]
+        return x + (mask / mask.sum(1, keepdim=True)) @ self.value(x)

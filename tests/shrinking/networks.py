@@ -11,15 +11,21 @@ from torch import Tensor, nn
 
 from .blocks import (
     Attention,
+    CausalMean,
     ConvNorm,
+    CumulativeSum,
     DenseBranch,
     GatedMLP,
     Grouped,
     InvertedBottleneck,
+    PaddedAverage,
     Recurrent,
     Residual,
+    ScaledBySize,
     Shuffle,
+    SoftmaxOverPositions,
     SqueezeExcite,
+    SumOverSpace,
     Twice,
     Upsampled,
     UShape,
@@ -28,22 +34,32 @@ from .blocks import (
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that a random network is made from."""
+    """Everything that a random network and the inputs that it is tried on are made from.
+
+    `batch` and `size` are those of a second input: the length of a sequence, or the size of an image in steps of two.
+    """
 
     image: bool
     blocks: tuple[int, ...]
     seed: int
     density: float
     double: bool
+    batch: int
+    size: int
 
+
+KINDS = 20
+LONGEST = 9
 
 recipes = st.builds(
     Recipe,
     image=st.booleans(),
-    blocks=st.lists(st.integers(0, 15), min_size=1, max_size=4).map(tuple),
+    blocks=st.lists(st.integers(0, KINDS - 1), min_size=1, max_size=4).map(tuple),
     seed=st.integers(0, 2**31 - 1),
     density=st.sampled_from([0.3, 0.6, 0.9]),
     double=st.booleans(),
+    batch=st.integers(1, 5),
+    size=st.integers(1, LONGEST),
 )
 
 
@@ -66,12 +82,12 @@ class TokenNet(nn.Module):
     def __init__(self, blocks: list[nn.Module], width: int) -> None:
         super().__init__()
         self.table = nn.Embedding(11, width)
-        self.place = nn.Parameter(torch.randn(1, 5, width))
+        self.place = nn.Parameter(torch.randn(1, LONGEST, width))
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(width, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.blocks(self.table(x) + self.place).mean(1))
+        return self.head(self.blocks(self.table(x) + self.place[:, : x.shape[1]]).mean(1))
 
 
 def build(recipe: Recipe) -> tuple[nn.Module, Tensor]:
@@ -85,6 +101,14 @@ def build(recipe: Recipe) -> tuple[nn.Module, Tensor]:
     dtype = torch.float64 if recipe.double else torch.float32
     example = torch.randn(2, 3, 8, 8, dtype=dtype) if recipe.image else torch.randint(0, 11, (2, 5))
     return model.eval(), example
+
+
+def second_input(recipe: Recipe, model: nn.Module) -> Tensor:
+    """An input of another batch size, and of another length or image size if the network takes one."""
+    if not recipe.image:
+        return torch.randint(0, 11, (recipe.batch, recipe.size))
+    size = 2 + 2 * recipe.size if isinstance(model, ImageNet) and model.pooled else 8
+    return torch.randn(recipe.batch, 3, size, size, dtype=torch.float64 if recipe.double else torch.float32)
 
 
 def _image_network(recipe: Recipe) -> nn.Module:
@@ -104,6 +128,10 @@ def _image_network(recipe: Recipe) -> nn.Module:
             lambda w=width: (UShape(w, 5), w),
             lambda w=width: (Upsampled(w), w),
             lambda w=width: (nn.Sequential(nn.BatchNorm2d(w), nn.Dropout(0.2)), w),
+            lambda w=width: (PaddedAverage(), w),
+            lambda w=width: (SumOverSpace(), w),
+            lambda w=width: (ScaledBySize(root=False), w),
+            lambda w=width: (ScaledBySize(root=True), w),
         ]
         if kind < len(makers):
             block, width = makers[kind]()
@@ -126,6 +154,11 @@ def _token_network(recipe: Recipe) -> nn.Module:
         lambda: Twice(width),
         lambda: nn.LayerNorm(width),
         lambda: nn.Sequential(nn.Linear(width, 6), nn.ReLU(), nn.Linear(6, width, bias=False)),
+        lambda: nn.Sequential(nn.Linear(width, 6), nn.ReLU(), CumulativeSum(), nn.Linear(6, width)),
+        lambda: nn.Sequential(nn.Linear(width, 6), nn.ReLU(), ScaledBySize(root=True), nn.Linear(6, width)),
+        lambda: nn.Sequential(nn.Linear(width, 6), nn.Tanh(), ScaledBySize(root=False), nn.Linear(6, width)),
+        lambda: SoftmaxOverPositions(width, 6),
+        lambda: CausalMean(width, LONGEST),
     ]
     return TokenNet([makers[kind % len(makers)]() for kind in recipe.blocks], width)
 

@@ -13,7 +13,7 @@ import torch
 
 import gossamer
 
-from .networks import Recipe
+from .networks import KINDS, LONGEST, Recipe
 from .test_random_networks import check
 
 
@@ -24,16 +24,21 @@ def main(networks: int) -> None:
     for done in range(1, networks + 1):
         recipe = Recipe(
             image=draw.random() < 0.5,
-            blocks=tuple(draw.randrange(16) for _ in range(draw.randint(1, 4))),
+            blocks=tuple(draw.randrange(KINDS) for _ in range(draw.randint(1, 4))),
             seed=draw.randrange(2**31),
             density=draw.choice([0.3, 0.6, 0.9]),
             double=draw.random() < 0.5,
+            batch=draw.randint(1, 5),
+            size=draw.randint(1, LONGEST),
         )
         sizes = check(recipe, draw.choice(["auto", "module", "graph"]))
         before, after = before + sizes[0], after + sizes[1]
         if done % 50 == 0:
             seconds = time.perf_counter() - started
-            print(f"{done} networks agree, {after / before:.1%} of their parameters left, {seconds:.0f} s", flush=True)
+            print(
+                f"{done} networks agree at two sizes, {after / before:.1%} of their parameters left, {seconds:.0f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -114,3 +114,117 @@ def test_transformer_encoder_shrinks_also_where_the_fused_path_would_run() -> No
     assert [each.linear1.out_features for each in model.layers] == [7, 7]
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected)
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 4, 12, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 3)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        return self.layers(x, src_key_padding_mask=padding)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("in_place", [False, True])
+def test_transformer_encoder_takes_a_padding_mask_after_heads_have_left(in_place: bool) -> None:
+    torch.manual_seed(0)
+    model = Encoder().eval()
+    with torch.no_grad():
+        for each in model.layers.layers[1:]:  # the first layer keeps its heads, and the fused path
+            each.self_attn.out_proj.weight[:, 2:4] = 0
+    x, padding = torch.randn(3, 5, 8), torch.zeros(3, 5, dtype=torch.bool)
+    padding[0, 3:] = True
+    with torch.no_grad():
+        expected = model(x, padding)
+    if in_place:
+        shrink_(model, (x, padding))
+        small: nn.Module = model
+    else:
+        small = shrink(model, (x, padding), form="module")
+    assert [each.self_attn.num_heads for each in small.layers.layers] == [4, 3, 3]
+    with torch.no_grad():
+        torch.testing.assert_close(small(x, padding), expected)
+        torch.testing.assert_close(
+            small(x, torch.zeros_like(padding)), small(x, padding.logical_and(x.new_zeros(()) > 1))
+        )
+    torch.testing.assert_close(small(x, padding)[1:], expected[1:])  # and with gradients, where there is no fused path
+
+
+class Masked(nn.Module):
+    def __init__(self, *, weights: bool) -> None:
+        super().__init__()
+        self.attention, self.weights = multihead(batch_first=True), weights
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        return self.attention(x, x, x, key_padding_mask=padding, need_weights=self.weights)[0]
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_padding_mask_does_not_pin_heads(weights: bool, form: str) -> None:
+    model = Masked(weights=weights)
+    x, padding = torch.randn(3, 5, 8), torch.zeros(3, 5, dtype=torch.bool)
+    padding[1, 2:] = True
+    small = shrink(model, (x, padding), form=form)  # type: ignore[arg-type]
+    assert small.get_parameter("attention.in_proj_weight").shape == (18, 8)
+    torch.testing.assert_close(small(x, padding), model(x, padding))
+
+
+def test_masks_per_head_are_masks_of_the_original_heads() -> None:
+    full = multihead(batch_first=True)
+    x = torch.randn(3, 5, 8)
+    small = shrink(Around(full, cross=False, weights=False), x, form="module")
+    with torch.no_grad():
+        small.attention.out_proj.weight[:, :2] = 0
+        full.out_proj.weight[:, :2] = 0
+    again = shrink(small, x, form="module").attention
+    assert (small.attention.kept_heads, again.kept_heads) == ((0, 2, 3), (2, 3))
+    mask = torch.randn(3 * 4, 5, 5)
+    for each in (small.attention, again):
+        torch.testing.assert_close(each(x, x, x, attn_mask=mask)[0], full(x, x, x, attn_mask=mask)[0])
+
+
+class OneWidth(nn.Module):
+    """As in transformers: one attribute splits queries, keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head_size, self.scaling = 4, 0.5
+        self.query, self.key, self.value, self.out = (nn.Linear(12, 12) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (-1, self.head_size)) for each in (self.query, self.key, self.value))
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, k, v, scale=self.scaling)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+def test_heads_of_one_width_lose_as_many_dimensions_everywhere() -> None:
+    torch.manual_seed(0)
+    model = OneWidth()
+    with torch.no_grad():
+        for layer, dead in ((model.query, [0, 1, 5, 6, 9, 10]), (model.value, [2, 4, 11])):
+            layer.weight[dead] = 0
+            layer.bias[dead] = 0
+    x = torch.randn(2, 5, 12)
+    small = shrink(model, x, form="module")
+    assert [small.get_parameter(f"{name}.weight").shape[0] for name in ("query", "key", "value")] == [9, 9, 9]
+    assert small.head_size == 3
+    torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_constant_value_unit_folds(fused: bool) -> None:
+    torch.manual_seed(0)
+    model = Packed(fused=fused).eval()
+    with torch.no_grad():
+        model.qkv.weight[[25, 29, 33, 34, 35]] = 0  # one value dimension of two heads, and all of the last; biases stay
+    x = torch.randn(2, 5, 12)
+    small = shrink(model, x, form="graph")
+    assert small.get_parameter("proj.weight").shape[1] < 12
+    for length in (5, 5):
+        each = torch.randn(2, length, 12)
+        torch.testing.assert_close(small(each), model(each), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shrink(model, x, form="module")(x), model(x), rtol=1e-4, atol=1e-5)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 import torch
@@ -113,12 +114,61 @@ def test_a_failure_in_the_middle_of_the_optimizer_undoes_everything(monkeypatch:
     optimizer.step()
 
 
-@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS])
-def test_an_optimizer_whose_state_cannot_be_cut(make: Callable[..., torch.optim.Optimizer]) -> None:
+def matrices(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Muon([parameter for parameter in parameters if parameter.dim() == 2])
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS, matrices])
+@pytest.mark.parametrize("has_stepped", [True, False])
+def test_an_optimizer_of_whole_tensors(make: Callable[..., torch.optim.Optimizer], has_stepped: bool) -> None:
     model = prunable()
-    optimizer = trained(model, make)
-    with pytest.raises(GossamerError, match="cannot be sliced along"):
+    optimizer = trained(model, make) if has_stepped else make(model.parameters())
+    kill(model)
+    with pytest.raises(GossamerError, match=r"cannot be sliced along: it .* then build a new one"):
         shrink_(model, torch.randn(2, 3), optimizer=optimizer)
+    assert model[0].out_features == 4
+
+
+def test_an_optimizer_whose_state_has_another_shape() -> None:
+    model = prunable()
+    optimizer = trained(model)
+    optimizer.state[model[0].weight]["rows"] = torch.zeros(4, 1)
+    with pytest.raises(GossamerError, match=r"'rows'.* does not have the shape"):
+        shrink_(model, torch.randn(2, 3), optimizer=optimizer)
+    assert model[0].out_features == 4
+
+
+def test_a_model_whose_outputs_are_not_finite() -> None:
+    model = prunable()
+    with torch.no_grad():
+        model[2].bias.fill_(math.nan)
+    with pytest.raises(GossamerError, match="are NaN or infinite"):
+        shrink(model, torch.randn(2, 3))
+
+
+def test_a_training_forward_that_fails() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2), nn.Flatten(0)).train()
+    with torch.no_grad():
+        model[0].weight[1] = 0
+    shrink_(model, torch.randn(1, 3))  # a batch of one fails in training mode, one of two does not
+    assert model[0].out_features == 3
+
+    class Fails(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                raise ValueError("no batch")
+            return super().forward(x)
+
+    with pytest.raises(GossamerError, match=r"in training mode, and fails in that mode: .*no batch"):
+        shrink_(Fails(nn.Linear(3, 2)).train(), torch.randn(1, 3))
+
+
+@pytest.mark.parametrize("copy_", ["a text", nn.Linear(3, 4)])
+def test_what_is_no_copy_of_the_model(copy_: object) -> None:
+    model = prunable()
+    kill(model)
+    with pytest.raises(GossamerError, match="`also`"):
+        shrink_(model, torch.randn(2, 3), also=[copy_])  # type: ignore[list-item]
     assert model[0].out_features == 4
 
 

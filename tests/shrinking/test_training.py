@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -111,6 +113,51 @@ def test_a_bias_made_by_folding_is_trained_with_its_weight() -> None:
     assert not torch.equal(bias, model[1].bias)
 
 
+def folding() -> nn.Sequential:
+    """The third layer gets a bias, because a constant of the first is folded into it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 4, bias=False), nn.Linear(4, 2))
+    with torch.no_grad():
+        model[0].weight[1] = 0
+    return model
+
+
+def test_a_created_bias_has_its_name_and_the_place_of_a_fresh_optimizer() -> None:
+    model = folding()
+    optimizer = torch.optim.Adam(model.named_parameters())
+    model(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        model[0].weight[1] = 0
+    shrink_(model, torch.randn(2, 3), optimizer=optimizer)
+    group = optimizer.param_groups[0]
+    assert group["param_names"] == [name for name, _ in model.named_parameters()]
+    assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
+    model(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    fresh = torch.optim.Adam(model.parameters())
+    fresh.load_state_dict(optimizer.state_dict())
+    for parameter in model.parameters():
+        assert torch.equal(fresh.state[parameter]["exp_avg"], optimizer.state[parameter]["exp_avg"])
+        assert fresh.state[parameter]["exp_avg"].shape == parameter.shape
+
+
+@pytest.mark.parametrize("wrap", [copy.deepcopy, torch.optim.swa_utils.AveragedModel])
+def test_an_average_is_cut_along(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    model = folding()
+    average = wrap(model)
+    x = torch.randn(5, 3)
+    expected = average(x)
+    shrink_(model, x, also=[average])
+    torch.testing.assert_close(average(x), expected)
+    own = average.module if hasattr(average, "module") else average
+    assert [p.shape for p in own.parameters()] == [p.shape for p in model.parameters()]
+    assert all(a is not b for a, b in zip(own.parameters(), model.parameters(), strict=True))
+    if isinstance(average, torch.optim.swa_utils.AveragedModel):
+        average.update_parameters(model)
+
+
 def test_batch_norm_in_training_mode_sends_its_shift() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1)).double()
@@ -152,3 +199,54 @@ def test_dead_biases_go_to_zero_so_that_padded_convolutions_shrink() -> None:
     assert shrink(model, x)[0].out_channels == 3
     shrink_(model, x)
     assert model[0].out_channels == 3
+
+
+class Differs(nn.Module):
+    """A network with two zero and one constant unit, and a forward that is another one in training mode."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.first, self.middle = nn.Linear(4, 8), nn.Linear(8, 6)
+        self.last, self.auxiliary = nn.Linear(6, 3), nn.Linear(8, 2)
+        self.kind = kind
+        with torch.no_grad():
+            self.first.weight[1:3], self.first.bias[1:3] = 0, -1.0
+            self.middle.weight[2:5], self.middle.bias[2:5] = 0, torch.tensor([-1.0, -1.0, 0.5])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        h = torch.relu(self.first(x))
+        if self.training and self.kind == "gates":
+            h = h * torch.sigmoid(torch.randn(h.shape[-1]))
+        y = torch.relu(self.middle(h))
+        if self.training and self.kind == "a variational code":
+            y = y + torch.randn_like(y)
+        if self.training and self.kind == "stochastic depth":
+            y = y * torch.bernoulli(torch.full((len(x), 1), 0.5))
+        if self.training and self.kind == "layer drop" and random.random() < 0.2:
+            y = y * np.random.rand()
+        if self.training and self.kind == "auxiliary head":
+            return self.last(y), self.auxiliary(h) + h[:, 1:2]
+        return (self.last(y),)
+
+
+@pytest.mark.parametrize(
+    "kind", ["gates", "a variational code", "stochastic depth", "layer drop", "auxiliary head", "the same"]
+)
+def test_training_forwards_that_are_random_or_differ(kind: str) -> None:
+    torch.manual_seed(0)
+    model = Differs(kind).train()
+    full = copy.deepcopy(model)
+    state = torch.get_rng_state()
+    shrink_(model, torch.randn(5, 4, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.get_rng_state(), state)
+    if kind != "auxiliary head":  # where the training forward fails, all units of the class may stay
+        assert (model.middle.out_features == 3) is (kind in ("gates", "the same"))
+    assert (model.first.out_features == 6) is (kind not in ("gates", "auxiliary head"))
+    for seed in range(8):
+        found = []
+        for network in (full, model):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)
+            found.append(network(torch.randn(6, 4)))
+        torch.testing.assert_close(found[1], found[0])

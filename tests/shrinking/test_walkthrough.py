@@ -111,7 +111,7 @@ def test_decide(model: nn.Sequential, analysis: Analysis) -> None:
 
 def test_apply(model: nn.Sequential) -> None:
     reference = evaluation_reference(model, call_with(model, EXAMPLE))
-    assert [call.args[0].shape[0] for call in reference.calls] == [1, 1, 1, 2]
+    assert [probe.call.args[0].shape[0] for probe in reference.probes] == [1, 1, 1, 2]
     small = gossamer.shrink(model, EXAMPLE)
     assert isinstance(small, nn.Sequential)
     assert (small[0].out_channels, small[1].num_features, small[4].in_features) == (2, 2, 32)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.store import load, read_manifest, save
+from gossamer.store.archive import open_archive
 
 
 class Net(nn.Module):
@@ -436,3 +437,32 @@ def test_failed_load_leaves_a_model_that_works(file: Path) -> None:
     before = copy.deepcopy(model)(example)[0]
     refused(file, model)
     assert model(example)[0].equal(before)
+
+
+def test_file_that_shrinks_while_it_is_read(file: Path) -> None:
+    with open_archive(file) as archive:
+        os.truncate(file, 100)  # a mapped file would now kill the process with SIGBUS
+        assert archive.tensor("first.weight").shape == (6, 2)
+
+
+def test_attribute_that_no_tensor_follows(file: Path) -> None:
+    class Stepper(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = 3
+
+    model = Stepper()
+    save(model, file)
+
+    def hostile(manifest: dict, tensors: dict[str, Tensor]) -> None:
+        manifest["modules"][""][1]["steps"] = 1
+
+    rewrite(file, hostile)
+    assert "not a size that shrinking changes" in refused(file, model)
+
+
+def test_save_refuses_what_is_no_plain_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(GossamerError, match="not a plain file"):
+        save(nn.Linear(2, 2), tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()

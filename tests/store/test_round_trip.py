@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.store import load, read_manifest, save
+from gossamer.store import Manifest, load, manifest_of, read_manifest, resize_, save
 
 # torch tells which implementation it takes for them.
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
@@ -126,6 +126,29 @@ def test_small_network_comes_back(
     assert_same_tensors(model, loaded)
     assert loaded.eval()(example).equal(model.eval()(example))
     assert str(loaded) == str(model)
+
+
+@pytest.mark.parametrize(("fresh", "small", "example"), CASES)
+def test_a_state_dict_of_a_small_network_goes_into_a_resized_one(
+    fresh: Callable[[], nn.Module], small: Callable[[], nn.Module], example: Tensor
+) -> None:
+    model = small()
+    manifest = Manifest.from_json(manifest_of(model).to_json())
+    resized = fresh()
+    parameters = {id(parameter) for parameter in resized.parameters()}
+    resize_(resized, manifest)
+    resized.load_state_dict(model.state_dict())
+    assert {id(parameter) for parameter in resized.parameters()} == parameters
+    assert_same_tensors(model, resized)
+    assert resized.eval()(example).equal(model.eval()(example))
+    assert str(resized) == str(model)
+
+
+def test_a_network_of_another_class_is_not_resized() -> None:
+    model = Perceptron()
+    with pytest.raises(GossamerError, match="Give a model of the saved class"):
+        resize_(model, manifest_of(Recurrent(3)))
+    assert model.first.weight.shape == (12, 6)
 
 
 def test_loaded_network_can_be_trained(tmp_path: Path) -> None:

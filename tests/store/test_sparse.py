@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -90,3 +92,16 @@ def uint8(*numbers: int) -> Tensor:
 def test_parts_that_contradict_each_other(encoding: Encoding, values: list, pattern: Tensor, message: str) -> None:
     with pytest.raises(GossamerError, match=message):
         decode(encoding, (torch.tensor(values), pattern), (3, 4), torch.float32)
+
+
+@pytest.mark.parametrize("encoding", [Encoding.GAPS, Encoding.MASK])
+def test_memory_of_decoding_is_that_of_the_tensor(encoding: Encoding) -> None:
+    count = 2**21
+    values = torch.ones(count if encoding is Encoding.GAPS else 8 * count, dtype=torch.uint8).view(torch.float8_e5m2)
+    pattern = torch.zeros(count + 1, dtype=torch.uint8) if encoding is Encoding.GAPS else torch.full((count,), 255)
+    tracemalloc.start()
+    decoded = decode(encoding, (values, pattern.to(torch.uint8)), tuple(values.shape), values.dtype)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert bits(decoded).all()
+    assert peak < 1.5 * decoded.nbytes + 4 * 2**20

@@ -15,7 +15,8 @@ from gossamer.layers.find import (
     plain_name,
     require_supported,
 )
-from gossamer.layers.kinds import LayerKind, kind_of, layouts
+from gossamer.layers.kind import LayerKind
+from gossamer.layers.kinds import kind_of, layouts, register_kind
 from gossamer.layers.layout import Groups, Layout, require_groups
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "multiply_adds",
     "original_module",
     "plain_name",
+    "register_kind",
     "require_groups",
     "require_supported",
     "restore_attention",

@@ -19,21 +19,24 @@ def is_compactable(module: nn.Module) -> bool:
     )
 
 
-def compact_attention(module: nn.MultiheadAttention, *, full_head_dim: int) -> None:
+def compact_attention(
+    module: nn.MultiheadAttention, *, full_head_dim: int, full_num_heads: int, kept_heads: tuple[int, ...]
+) -> None:
     """Convert an attention whose weights were sliced into one that computes with the smaller weights.
 
     The object and its parameters stay the same; its class changes. `full_head_dim` is the original width of a head,
-    which determines the scale.
+    which determines the scale; `kept_heads` are those of the `full_num_heads` original heads that are left.
     """
     module.__class__ = CompactMultiheadAttention
-    vars(module)["full_head_dim"] = full_head_dim
+    vars(module).update(full_head_dim=full_head_dim, full_num_heads=full_num_heads, kept_heads=kept_heads)
     module._qkv_same_embed_dim = False  # so that encoder layers do not take the fused path, which knows full heads only
 
 
 def restore_attention(module: nn.MultiheadAttention) -> None:
     """Undo `compact_attention`."""
     module.__class__ = nn.MultiheadAttention
-    del vars(module)["full_head_dim"]
+    for attribute in ("full_head_dim", "full_num_heads", "kept_heads"):
+        del vars(module)[attribute]
     module._qkv_same_embed_dim = True
 
 
@@ -41,10 +44,13 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
     """Attention over `num_heads` heads of width `head_dim`, with the call signature of its base.
 
     The packed projection has `3 * num_heads * head_dim` rows, whatever `embed_dim` is; scores are divided by the root
-    of `full_head_dim`, the original width of a head.
+    of `full_head_dim`, the original width of a head. A mask with an entry per head is one for the `full_num_heads`
+    original heads, of which `kept_heads` are left.
     """
 
     full_head_dim: int
+    full_num_heads: int
+    kept_heads: tuple[int, ...]
 
     def forward(
         self,
@@ -58,6 +64,8 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As in `nn.MultiheadAttention`."""
+        if query.is_nested:
+            return self._nested(query), None
         del is_causal  # only a hint, which comes with an attn_mask
         batched = query.dim() == 3
         q, k, v = (self._heads(x, part, batched) for part, x in enumerate((query, key, value)))
@@ -88,7 +96,16 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
         """One mask for all heads, or one for each head of each sample."""
         if mask is None or mask.dim() == 2:
             return mask
-        return mask.reshape(-1, self.num_heads, *mask.shape[1:])
+        per_head = mask.reshape(-1, self.full_num_heads, *mask.shape[1:])
+        return per_head if len(self.kept_heads) == self.full_num_heads else per_head[:, self.kept_heads, :, :]
+
+    def _nested(self, x: Tensor) -> Tensor:
+        """Self-attention over sequences of different lengths, to which `nn.TransformerEncoder` turns a padded batch."""
+        lengths = torch.tensor([len(sequence) for sequence in x.unbind()], device=x.device)
+        padded = x.to_padded_tensor(0.0)
+        is_there = torch.arange(padded.size(1), device=x.device) < lengths[:, None]
+        output, _ = self(padded, padded, padded, key_padding_mask=~is_there, need_weights=False)
+        return torch._nested_tensor_from_mask(output, is_there, mask_check=False)
 
 
 def _padding(mask: Tensor | None) -> Tensor | None:

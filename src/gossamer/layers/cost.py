@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from gossamer.errors import GossamerError
 from gossamer.example import Example, call_with, evaluating
 from gossamer.layers.kinds import kind_of, layouts
 
@@ -81,19 +82,22 @@ def _call_macs(
     return {name: uses * size for name, size in sizes.items()}
 
 
-def _uses(module: nn.Module, received: Tensor | PackedSequence, output: Tensor, convention: Convention) -> int:
+def _uses(module: nn.Module, received: Tensor | PackedSequence, output: Any, convention: Convention) -> int:
     """How often each weight of the layer is used in one call."""
     kind = kind_of(module)
-    if kind is None:  # a type that a user has registered: one product for each position of its output
-        return output.numel() // max(output.shape[-1], 1)
-    if kind.uses is None:
+    if kind is None or kind.uses is None:
         return 0
     if convention == "cges" and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return _unpadded_places(module, received.data)
-    side, attribute = kind.uses
-    counted = received.data if side == "input" else output  # of a packed sequence, the steps that are really there
-    units: int = getattr(module, attribute)
-    return counted.numel() // max(units, 1)
+    units = next(iter(layouts(module).values()))
+    if kind.uses == "input":  # of a packed sequence, the steps that are really there
+        return received.data.numel() // max(units.count("inputs"), 1)
+    if not isinstance(output, Tensor):
+        raise GossamerError(
+            f"A {type(module).__name__} returns a {type(output).__name__}, and its kind counts the positions of its "
+            'output. Register it with `uses="input"`.'
+        )
+    return output.numel() // max(units.count("outputs"), 1)
 
 
 def _unpadded_places(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, received: Tensor) -> int:

@@ -1,22 +1,23 @@
 """The table of layer kinds: what is known about each layer of `torch.nn`, in one place.
 
 A row says what the dimensions of a layer's weights mean (`Layout` follows from that), which attributes hold its sizes
-and what tensor shapes follow from them, and how often a call uses each weight. Regularizers, the counting of MACs,
-files and shrinking all read this table, so a new kind of layer is one new row.
+and what tensor shapes follow from them, and how often a call uses each weight. Regularizers, the counting of
+MACs, files and shrinking all read this table, so a new kind of layer is one new row. `register_kind` adds the
+row of a class of your own:
+
+    register_kind(LayerKind((MyLinear,), axes={"weight": ("in", "out")}))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
-from functools import singledispatch
+from collections import OrderedDict
 from types import SimpleNamespace
-from typing import Literal, TypeAlias
 
-from torch import Tensor, nn
+from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from gossamer.layers.attention import CompactMultiheadAttention
+from gossamer.layers.kind import LayerKind, Shape, Shapes, no_tensors, require_complete
 from gossamer.layers.layout import Axis, Layout
 
 __all__ = [
@@ -26,97 +27,54 @@ __all__ = [
     "EMBEDDING",
     "GROUP_NORM",
     "GRU",
+    "GRU_CELL",
     "KINDS",
     "LINEAR",
     "LSTM",
+    "LSTM_CELL",
     "PRELU",
     "RNN",
+    "RNN_CELL",
     "TAKES_BIAS",
-    "LayerKind",
-    "Shape",
     "kind_of",
     "layouts",
+    "register_kind",
 ]
 
-Shape: TypeAlias = tuple[int, ...]
-Shapes: TypeAlias = Callable[[SimpleNamespace], Mapping[str, Shape]]
+# Rows of users, by the order of their registration.
+_registered: OrderedDict[int, LayerKind] = OrderedDict()
 
 
-@dataclass(frozen=True)
-class LayerKind:
-    """One kind of layer.
+def register_kind(kind: LayerKind) -> RemovableHandle:
+    """Add the row of a layer class of your own to the table; it takes precedence over all rows before it.
 
-    Attributes:
-        layers: The classes of this kind; their subclasses count too.
-        axes: The axes of each weight in the order in which it is stored, by its name or a pattern of names. Empty for
-            layers without weights in our sense: biases, normalisation scales and slopes are not regularized.
-        inputs: The attribute that holds the number of input units.
-        outputs: The attribute that holds the number of output units.
-        parts: The attribute that holds the number of blocks, groups or heads.
-        gates: Gates of a recurrent layer, which share their hidden unit; they are stacked in the first dimension.
-        candidate: Which of the gates computes the new value of the hidden unit: where it is zero, a unit that starts at
-            zero stays zero.
-        other_sizes: Further attributes that change with the size of the layer.
-        shapes: From the attributes to the shape of every tensor that the layer may have.
-        divisible: Pairs (size, parts) of attributes: the size is split into so many equal parts.
-        uses: A weight is used once for each (attribute) elements of the layer's (input or output); None where the
-            layer multiplies nothing (an embedding) or its weights are used at different rates (attention).
-        takes_bias: Whether a layer that was built without a bias can be given one.
+    From then on regularizers act on the weights that `kind.axes` names, and `measure` counts them. `kind.inputs` and
+    `kind.outputs` name the attributes that hold the sizes, if the layer has any.
+
+    Returns:
+        A handle: `remove()` takes the row out again.
     """
-
-    layers: tuple[type[nn.Module], ...]
-    shapes: Shapes
-    axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
-    inputs: str | None = None
-    outputs: str | None = None
-    parts: str | None = None
-    gates: int = 1
-    candidate: int = 0
-    other_sizes: tuple[str, ...] = ()
-    divisible: tuple[tuple[str, str], ...] = ()
-    uses: tuple[Literal["input", "output"], str] | None = None
-    takes_bias: bool = False
-
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """The attributes that change when the layer gets smaller."""
-        named = (self.inputs, self.outputs, self.parts)
-        return (*(name for name in named if name is not None), *self.other_sizes)
-
-    def weights(self, module: nn.Module) -> Iterator[tuple[str, Tensor, tuple[Axis, ...]]]:
-        """The weights that a layer of this kind has: name, tensor, axes."""
-        for pattern, axes in self.axes.items():
-            names = [name for name in module._parameters if fnmatch(name, pattern)] if "*" in pattern else [pattern]
-            for name in names:
-                path, _, attribute = name.rpartition(".")
-                weight = getattr(module.get_submodule(path), attribute)
-                if weight is not None:
-                    yield name, weight, axes
-
-    def layout(self, module: nn.Module, weight: Tensor, axes: tuple[Axis, ...]) -> Layout:
-        """The axes of a weight with their sizes."""
-        if axes[0] == "block":
-            assert self.parts is not None
-            return Layout.split(axes, tuple(weight.shape), getattr(module, self.parts))
-        return Layout.split(axes, tuple(weight.shape), self.gates)
+    require_complete(kind)
+    handle = RemovableHandle(_registered)
+    _registered[handle.id] = kind
+    return handle
 
 
-@singledispatch
 def layouts(module: nn.Module) -> dict[str, Layout]:
     """The weights of a layer: attribute name -> layout. Empty for a module that is not a weight layer.
 
-    Biases and normalisation layers have no entry. Register a type of your own with `layouts.register`.
+    Biases and normalisation layers have no entry. `register_kind` makes weight layers of your own classes.
     """
     kind = kind_of(module)
     if kind is None:
         return {}
-    return {name: kind.layout(module, weight, axes) for name, weight, axes in kind.weights(module)}
+    return {name: kind.layout(module, name, weight, axes) for name, weight, axes in kind.weights(module)}
 
 
 def kind_of(module: nn.Module) -> LayerKind | None:
     """The row of the table for a module; None for classes that are not in it."""
-    for kind in KINDS:
-        if isinstance(module, kind.layers):
+    for kind in (*reversed(_registered.values()), *KINDS):
+        if kind.includes(module):
             return kind
     return None
 
@@ -209,11 +167,6 @@ def _recurrent_cell(gates: int) -> Shapes:
     return shapes
 
 
-def _no_tensors(a: SimpleNamespace) -> dict[str, Shape]:
-    del a
-    return {}
-
-
 def _recurrent_kinds(
     layer: type[nn.Module], cell: type[nn.Module], gates: int, candidate: int
 ) -> tuple[LayerKind, LayerKind]:
@@ -224,11 +177,11 @@ def _recurrent_kinds(
     return (
         LayerKind(
             (layer,), _recurrent(gates), axes, "input_size", "hidden_size",
-            gates=gates, candidate=candidate, other_sizes=projected, uses=("input", "input_size"),
+            gates=gates, candidate=candidate, other_sizes=projected, uses="input",
         ),
         LayerKind(
             (cell,), _recurrent_cell(gates), axes, "input_size", "hidden_size",
-            gates=gates, candidate=candidate, uses=("input", "input_size"),
+            gates=gates, candidate=candidate, uses="input",
         ),
     )  # fmt: skip
 
@@ -240,32 +193,37 @@ _PROJECTIONS: dict[str, tuple[Axis, ...]] = dict.fromkeys(
 
 LINEAR = LayerKind(
     (nn.Linear,), _linear, {"weight": ("out", "in")}, "in_features", "out_features",
-    uses=("output", "out_features"), takes_bias=True,
+    uses="output", takes_bias=True,
 )  # fmt: skip
 CONVOLUTION = LayerKind(
     (nn.Conv1d, nn.Conv2d, nn.Conv3d), _convolution, {"weight": ("block", "out", "in", "tap")},
     "in_channels", "out_channels", "groups",
-    divisible=_SPLIT_CHANNELS, uses=("output", "out_channels"), takes_bias=True,
+    divisible=_SPLIT_CHANNELS, uses="output", takes_bias=True,
 )  # fmt: skip
 TRANSPOSED_CONVOLUTION = LayerKind(
     (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _convolution,
     {"weight": ("block", "in", "out", "tap")}, "in_channels", "out_channels", "groups",
-    divisible=_SPLIT_CHANNELS, uses=("input", "in_channels"), takes_bias=True,
+    divisible=_SPLIT_CHANNELS, uses="input", takes_bias=True,
 )  # fmt: skip
 EMBEDDING = LayerKind(
-    (nn.Embedding, nn.EmbeddingBag), _embedding, {"weight": ("in", "out")}, "num_embeddings", "embedding_dim"
-)
+    (nn.Embedding, nn.EmbeddingBag), _embedding, {"weight": ("in", "out")}, "num_embeddings", "embedding_dim",
+    uses=None,
+)  # fmt: skip
+TRANSFORMERS_CONV1D = LayerKind(  # the Linear of GPT-2, with a transposed weight
+    ("transformers.pytorch_utils.Conv1D",), lambda a: {"weight": (a.nx, a.nf), "bias": (a.nf,)},
+    {"weight": ("in", "out")}, "nx", "nf",
+)  # fmt: skip
 LSTM, LSTM_CELL = _recurrent_kinds(nn.LSTM, nn.LSTMCell, gates=4, candidate=2)
 GRU, GRU_CELL = _recurrent_kinds(nn.GRU, nn.GRUCell, gates=3, candidate=2)
 RNN, RNN_CELL = _recurrent_kinds(nn.RNN, nn.RNNCell, gates=1, candidate=0)
 COMPACT_ATTENTION = LayerKind(
     (CompactMultiheadAttention,), _compact_attention, _PROJECTIONS, "embed_dim", parts="num_heads",
-    other_sizes=("kdim", "vdim", "head_dim", "full_head_dim"),
+    other_sizes=("kdim", "vdim", "head_dim", "full_head_dim", "full_num_heads", "kept_heads"), uses=None,
 )  # fmt: skip
 ATTENTION = LayerKind(
     (nn.MultiheadAttention,), _attention, _PROJECTIONS, "embed_dim", parts="num_heads",
     other_sizes=("kdim", "vdim", "head_dim"),
-    divisible=(("embed_dim", "num_heads"), ("embed_dim", "head_dim")),
+    divisible=(("embed_dim", "num_heads"), ("embed_dim", "head_dim")), uses=None,
 )  # fmt: skip
 BATCH_NORM = LayerKind(
     (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm), _batch_norm, outputs="num_features"
@@ -277,14 +235,17 @@ GROUP_NORM = LayerKind(
 LAYER_NORM = LayerKind((nn.LayerNorm, nn.RMSNorm), _layer_norm, other_sizes=("normalized_shape",))
 PRELU = LayerKind((nn.PReLU,), _prelu, outputs="num_parameters")
 BILINEAR = LayerKind((nn.Bilinear,), _bilinear, outputs="out_features", other_sizes=("in1_features", "in2_features"))
-TRANSFORMER = LayerKind((nn.Transformer,), _no_tensors, other_sizes=("d_model", "nhead"))
-UNFLATTEN = LayerKind((nn.Unflatten,), _no_tensors, other_sizes=("unflattened_size",))
+TRANSFORMER = LayerKind((nn.Transformer,), no_tensors, other_sizes=("d_model", "nhead"))
+UNFLATTEN = LayerKind((nn.Unflatten,), no_tensors, other_sizes=("unflattened_size",))
 
 # The compact attention before its base class.
 KINDS = (
     LINEAR, CONVOLUTION, TRANSPOSED_CONVOLUTION, EMBEDDING, LSTM, LSTM_CELL, GRU, GRU_CELL, RNN, RNN_CELL,
     COMPACT_ATTENTION, ATTENTION, BATCH_NORM, GROUP_NORM, LAYER_NORM, PRELU, BILINEAR, TRANSFORMER, UNFLATTEN,
+    TRANSFORMERS_CONV1D,
 )  # fmt: skip
 
 # Layers that can be given a bias if they were built without one.
-TAKES_BIAS: tuple[type[nn.Module], ...] = tuple(layer for kind in KINDS if kind.takes_bias for layer in kind.layers)
+TAKES_BIAS: tuple[type[nn.Module], ...] = tuple(
+    layer for kind in KINDS if kind.takes_bias for layer in kind.layers if not isinstance(layer, str)
+)

@@ -14,6 +14,8 @@ these axes and holds all indices of the others:
     outputs    block, out            what a unit receives
     inputs     block, in             what a unit sends
     taps       block, in, tap        what a unit sends from one place of the kernel
+
+Groups of `"units"` run through several weights (`gossamer.shrinking.units`); no layout of one weight has them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from gossamer.errors import GossamerError
 __all__ = ["Axis", "Groups", "Layout", "require_groups"]
 
 Axis = Literal["block", "gate", "out", "in", "tap"]
-Groups = Literal["outputs", "inputs", "taps"]
+Groups = Literal["outputs", "inputs", "taps", "units"]
 
 _INDEX: dict[Groups, frozenset[Axis]] = {
     "outputs": frozenset({"block", "out"}),

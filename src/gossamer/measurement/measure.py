@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Convention, Weight, find_weights, multiply_adds, original_module, require_supported
+from gossamer.layers import Convention, Layout, Weight, find_weights, multiply_adds, original_module, require_supported
 from gossamer.shrinking import shrink
 
-__all__ = ["LayerMeasurement", "Measurement", "measure"]
+__all__ = ["LayerMeasurement", "Measurement", "compact_part", "measure"]
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,31 @@ def measure(
     return found.with_removal(measure(shrink(model, example, form="module"), example)) if removal else found
 
 
-def _measure(weight: Weight, macs: int) -> LayerMeasurement:
-    parameter, layout = weight.parameter.detach(), weight.layout
-    present = parameter != 0
+def compact_part(weight: Weight) -> float:
+    """The part of a weight that is left without its zero rows and columns."""
+    pairs, all_pairs = _pairs(weight.layout, *_alive(weight))
+    return pairs / all_pairs
+
+
+def _alive(weight: Weight) -> tuple[Tensor, Tensor]:
+    """For each output and each input whether it has a weight that is not zero."""
+    present, layout = weight.parameter.detach() != 0, weight.layout
     outputs, inputs = (layout.as_groups(present, groups).any(dim=-1) for groups in ("outputs", "inputs"))
+    return outputs, inputs
+
+
+def _pairs(layout: Layout, outputs: Tensor, inputs: Tensor) -> tuple[int, int]:
+    """The pairs of a live output and a live input, and all pairs."""
     blocks = layout.sizes[0] if layout.axes[0] == "block" else 1
     # A grouped convolution connects the outputs of a block with the inputs of the same block only.
     pairs = int((outputs.reshape(blocks, -1).sum(-1) * inputs.reshape(blocks, -1).sum(-1)).sum())
-    size, all_pairs = parameter.numel(), max(len(outputs) * len(inputs) // blocks, 1)
-    nonzeros = int(present.sum())
+    return pairs, max(len(outputs) * len(inputs) // blocks, 1)
+
+
+def _measure(weight: Weight, macs: int) -> LayerMeasurement:
+    outputs, inputs = _alive(weight)
+    pairs, all_pairs = _pairs(weight.layout, outputs, inputs)
+    size, nonzeros = weight.parameter.numel(), int(torch.count_nonzero(weight.parameter.detach()))
     return LayerMeasurement(
         name=weight.name,
         weights=size,

@@ -81,11 +81,12 @@ class ScalarPenalty(Penalty):
 
 
 def require_positive(owner: object, **values: float) -> None:
-    """Raise unless each named value is a positive finite number."""
+    """Raise unless each named value is positive, and not so large or small that float32 could not compute with it."""
     for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
+        if not 1e-30 <= value <= 1e30:
             raise GossamerError(
-                f"`{type(owner).__name__}({name}=...)` must be a positive finite number; received {value!r}."
+                f"`{type(owner).__name__}({name}=...)` must be a positive number between 1e-30 and 1e30; "
+                f"received {value!r}."
             )
 
 

@@ -48,7 +48,7 @@ def _input_l1(magnitude: Tensor, step: Tensor) -> Tensor:
 
 
 def _surviving_l1(magnitude: Tensor, step: Tensor) -> Tensor:
-    steps = step.to(magnitude).expand_as(magnitude)
+    steps = torch.zeros_like(magnitude) + step  # a sharded tensor (DTensor) does not mix with an expanded one
     # A step of zero is never thresholded: it goes first, as |w| / 0 does, but for 0 / 0.
     rank = torch.where(magnitude > 0, magnitude / steps, 0.0)
     rank, order = rank.sort(dim=-1, descending=True)

@@ -12,13 +12,13 @@ from torch import Tensor
 from gossamer.errors import GossamerError
 from gossamer.penalties.base import Penalty, ScalarPenalty
 from gossamer.penalties.l1 import L1
+from gossamer.penalties.l2 import L2
 
 __all__ = ["Group"]
 
 _NEWTON_STEPS = 12
 _GRID_POINTS = 64
-_GOLDEN_STEPS = 48
-_GOLDEN = (math.sqrt(5) - 1) / 2
+_BISECTIONS = 60
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class Group(Penalty):
     prox with a step s_i for each weight, the metric of an adaptive optimizer: the minimiser is
     x_i = w_i / (1 + s_i v) with v = phi'(r) / r, r = ||x||, so one number for each group is left to find.
     For l1, r solves sum_i (w_i / (r + s_i))^2 = 1 (x = 0 where sum_i (w_i / s_i)^2 <= 1), by Newton's method from the
-    left on the reciprocal of the norm, which is concave: no overshoot. For other phi there may be several minima: the
-    best point of a grid over v is refined by golden section and compared with x = 0 and x = w.
+    left on the reciprocal of the norm, which is concave: no overshoot. For other phi there may be several minima: those
+    points of a grid over v between which v r = phi'(r) has a root are compared, the best is refined by bisection, and
+    compared with x = 0 and, where phi is flat, with x = w.
     """
 
     inner: ScalarPenalty = field(default_factory=L1)
@@ -60,6 +61,8 @@ class Group(Penalty):
             return w - w * torch.where(norm > 0, ratio, (step > 0).to(w.dtype))
         if isinstance(self.inner, L1):
             return _group_lasso_in_metric(w, step)
+        if isinstance(self.inner, L2):
+            return self.inner.kernel(w, step)  # half of a squared norm is a sum over weights
         return _group_in_metric(self.inner, w, step)
 
 
@@ -67,8 +70,10 @@ def _group_lasso_in_metric(w: Tensor, step: Tensor) -> Tensor:
     """x_i = w_i r / (r + s_i), where sum_i (w_i / (r + s_i))^2 = 1."""
     magnitude = w.abs()
     norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
-    # Two lower bounds of r; the first is r itself where the steps are equal.
-    r = torch.maximum(norm - step.amax(-1, keepdim=True), (magnitude - step).amax(-1, keepdim=True)).clamp(min=0)
+    # Two lower bounds of r; the first, with the mean step weighted by w^2, is r itself where the steps are equal.
+    shares = torch.where(norm > 0, magnitude / norm, 0.0)
+    mean = (shares.square() * step).sum(-1, keepdim=True)
+    r = torch.maximum(norm - mean, (magnitude - step).amax(-1, keepdim=True)).clamp(min=0)
     for _ in range(_NEWTON_STEPS):
         scaled = torch.where(magnitude > 0, magnitude / (r + step), 0.0)
         length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
@@ -79,36 +84,63 @@ def _group_lasso_in_metric(w: Tensor, step: Tensor) -> Tensor:
 
 
 def _group_in_metric(inner: ScalarPenalty, w: Tensor, step: Tensor) -> Tensor:
-    """The best of x = 0, x = w, and the minimum over v of phi(||x(v)||) + sum_i (x_i(v) - w_i)^2 / (2 s_i)."""
+    """The best of x = 0, x = w, and the minima over v of phi(||x(v)||) + sum_i (x_i(v) - w_i)^2 / (2 s_i)."""
     wide, steps = w.double(), step.double().expand_as(w)
 
-    def objective(v: Tensor) -> Tensor:
-        damped = 1 + steps * v
-        norm = torch.linalg.vector_norm(wide / damped, dim=-1, keepdim=True)
-        return inner.phi(norm) + (wide.square() * steps * (v / damped).square()).sum(-1, keepdim=True) / 2
+    def norm(v: Tensor) -> Tensor:
+        length: Tensor = torch.linalg.vector_norm(wide / (1 + steps * v), dim=-1, keepdim=True)
+        return length
 
-    positive = torch.where(steps > 0, steps, torch.nan)
-    smallest = positive.nan_to_num(nan=math.inf).amin(-1, keepdim=True)
-    largest = positive.nan_to_num(nan=0.0).amax(-1, keepdim=True)
-    low, high = (1e-6 / largest).log(), (1e6 / smallest).log()
-    grid = [torch.lerp(low, high, i / (_GRID_POINTS - 1)) for i in range(_GRID_POINTS)]
-    best = torch.stack([objective(v.exp()) for v in grid]).argmin(0)
+    def objective(v: Tensor) -> Tensor:
+        moved = (wide.square() * steps * (v / (1 + steps * v)).square()).sum(-1, keepdim=True) / 2
+        return inner.phi(norm(v)) + moved
+
+    def rises(v: Tensor) -> Tensor:
+        r = norm(v)
+        return v * r > _slope(inner, r)
+
+    length = norm(torch.zeros((), dtype=torch.float64, device=w.device))
+    slope = _slope(inner, length)
+    low, high = _range(wide, steps, torch.where(slope > 0, slope / length, math.inf))
+    grid = [torch.lerp(low, high, i / (_GRID_POINTS - 1)).exp() for i in range(_GRID_POINTS)]
+    costs, rising = torch.stack([objective(v) for v in grid]), torch.stack([rises(v) for v in grid])
+    minimum = ~rising[:-1] & rising[1:]  # between two points of the grid
+    best = torch.where(minimum, torch.minimum(costs[:-1], costs[1:]), math.inf).argmin(0)
     width = (high - low) / (_GRID_POINTS - 1)
-    v = _golden_section(objective, low + (best - 1) * width, low + (best + 1) * width)
+    v = _bisected(rises, low + best * width, low + (best + 1) * width)
 
     moved = wide - wide * (steps * v / (1 + steps * v))
     at_zero = torch.where(wide != 0, wide.square() / (2 * steps), 0.0).sum(-1, keepdim=True)
-    at_w = inner.phi(torch.linalg.vector_norm(wide, dim=-1, keepdim=True))
-    at_moved = objective(v)
-    # Where no step is positive there is no grid: at_moved is then not a number, and x = w wins.
+    at_moved = torch.where(minimum.any(0), objective(v), math.inf)
+    # Where phi has a slope, x = w is never best; elsewhere it may be.
+    at_w = torch.where((slope > 0) & minimum.any(0), math.inf, inner.phi(length))
     moved = torch.where(at_moved < at_w, moved, wide)
     return torch.where(at_zero <= torch.fmin(at_moved, at_w), 0.0, moved).to(w.dtype)
 
 
-def _golden_section(objective: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
-    """exp of the minimiser of objective(exp(.)) in [low, high], for all groups at once."""
-    for _ in range(_GOLDEN_STEPS):
-        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        descend = objective(left.exp()) < objective(right.exp())
-        low, high = torch.where(descend, low, left), torch.where(descend, right, high)
+def _range(w: Tensor, steps: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
+    """The range of log v from x(v) = w to x(v) = 0, up to rounding; no root is below `least`."""
+    moving = torch.where((steps > 0) & (w != 0), steps, torch.nan)
+    smallest = moving.nan_to_num(nan=math.inf).amin(-1, keepdim=True)
+    largest = moving.nan_to_num(nan=0.0).amax(-1, keepdim=True)
+    return torch.minimum(1e-6 / largest, least / 4).log(), (1e6 / smallest).log()
+
+
+def _bisected(rises: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Tensor:
+    """v where the objective begins to rise, for all groups at once; log v is between `low` and `high`."""
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        rising = rises(middle.exp())
+        low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
     return ((low + high) / 2).exp()
+
+
+def _slope(inner: ScalarPenalty, r: Tensor) -> Tensor:
+    """phi'(r), by automatic differentiation: a penalty has to give phi alone. Zero where phi is a step, as in l0."""
+    with torch.enable_grad():
+        leaf = r.detach().requires_grad_()
+        total = inner.phi(leaf).sum()
+        if not total.requires_grad:
+            return torch.zeros_like(r)
+        slope: Tensor = torch.autograd.grad(total, leaf)[0]
+        return slope

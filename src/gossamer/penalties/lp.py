@@ -30,8 +30,8 @@ class Lp(ScalarPenalty):
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.p < 1:
-            raise GossamerError(f"`Lp(p=...)` must be between 0 and 1, both excluded; received {self.p!r}.")
+        if not 1e-3 <= self.p <= 1 - 1e-3:
+            raise GossamerError(f"`Lp(p=...)` must be between 0 and 1, 0.001 away from both; received {self.p!r}.")
 
     def phi(self, magnitude: Tensor) -> Tensor:
         """m^p."""

@@ -42,6 +42,6 @@ class MCP(ScalarPenalty):
     def shrinkage(self, magnitude: Tensor, step: Tensor) -> Tensor:
         """The convex formula below step = gamma, a hard threshold from there on."""
         knee, gamma = self.knee, self.gamma
-        bent = (step * (gamma * knee - magnitude) / (gamma - step)).clamp(min=0)
+        bent = (step * (knee - magnitude / gamma) / (1 - step / gamma)).clamp(min=0)
         hard = torch.where(magnitude <= knee * (gamma * step).sqrt(), magnitude, 0.0)
         return torch.where(step < gamma, torch.minimum(magnitude, bent), hard)

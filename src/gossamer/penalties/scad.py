@@ -46,8 +46,8 @@ class SCAD(ScalarPenalty):
         """The convex formula below step = gamma - 1, the better of two candidates from there on."""
         knee, gamma = self.knee, self.gamma
         slope = step * knee
-        bent = (step * (gamma * knee - magnitude) / (gamma - 1 - step)).clamp(min=0)
-        convex = torch.minimum(torch.minimum(magnitude, slope), bent)
+        bent = step * (knee * (gamma / (gamma - 1)) - magnitude / (gamma - 1)) / (1 - step / (gamma - 1))
+        convex = torch.minimum(torch.minimum(magnitude, slope), bent.clamp(min=0))
 
         first = (magnitude - slope).clamp(min=0, max=knee)
         cost = slope * first + (magnitude - first).square() / 2

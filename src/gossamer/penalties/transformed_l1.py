@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +28,8 @@ class TransformedL1(ScalarPenalty):
 
         c = a + m,   h = min(1, sqrt(27 k a (a + 1) / c^3) / 2),   m - x = (4/3) c sin^2(asin(h) / 3).
 
-    h = 1 is the double root, which rounding may overstep; hence the minimum.
+    h = 1 is the double root, which rounding may overstep; hence the minimum. All lengths are divided by max(a, 1):
+    powers of a large a would overflow.
     """
 
     a: float = 1.0
@@ -41,15 +43,15 @@ class TransformedL1(ScalarPenalty):
 
     def shrinkage(self, magnitude: Tensor, step: Tensor) -> Tensor:
         """(4/3) c sin^2(asin(h) / 3) above the threshold t, the whole magnitude below."""
-        a = self.a
-        c = magnitude + a
+        a, unit = self.a, max(self.a, 1.0)
+        c = magnitude / unit + a / unit
         # In this order a zero step gives 0 even where c^(-3/2) overflows.
-        h = ((27 * a * (a + 1) * step).sqrt() / 2 * c.rsqrt() / c).clamp_(max=1.0)
-        root = h.asin_().div_(3).sin_().square_().mul_(4 / 3).mul_(c)
+        h = ((27 * (a / unit) * ((a + 1) / unit) / unit * step).sqrt() / 2 * c.rsqrt() / c).clamp_(max=1.0)
+        root = h.asin_().div_(3).sin_().mul_(math.sqrt(4 / 3 * unit)).square_().mul_(c)
         return torch.where(magnitude <= self.threshold(step), magnitude, torch.minimum(root, magnitude))
 
     def threshold(self, step: Tensor) -> Tensor:
         """t: the largest magnitude that becomes zero. Its branch follows the step, and so the learning rate."""
         a = self.a
-        continuous = step <= a * a / (2 * (a + 1))
+        continuous = step <= a / 2 * (a / (a + 1))
         return torch.where(continuous, step * ((a + 1) / a), (2 * (a + 1) * step).sqrt() - a / 2)

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import gc
-from typing import Literal, get_args
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.penalties import L1MinusL2
+from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
+from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.handle import ProximalStep
-from gossamer.proximal.native import load_kernel
+from gossamer.proximal.metric import Given, ParameterGroup, State, Step, StepRule
+from gossamer.proximal.native import load_kernel, load_unit_kernel
+from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.schedules import Schedule, constant
-from gossamer.proximal.steps import has_diagonal
+from gossamer.proximal.state import pending_states
+from gossamer.proximal.watch import Watch
 from gossamer.regularizers import Regularizer
+from gossamer.targets import Target
 
-__all__ = ["Compile", "Metric", "attach", "attached"]
+__all__ = ["Compile", "Metric", "StepSize", "attach", "attached"]
 
-Metric = Literal["euclidean", "adaptive"]
+Metric = Literal["auto", "euclidean", "adaptive"]
 Compile = bool | Literal["auto"]
+StepSize = Callable[[Tensor, ParameterGroup, State], float | Tensor]
 
-# Weak keys: a handle has no reference to its optimizer, so both are freed together.
+# Weak keys: a handle has no strong reference to its optimizer, so both are freed together.
 _handles: WeakKeyDictionary[Optimizer, list[ProximalStep]] = WeakKeyDictionary()
 
 
@@ -29,72 +40,190 @@ def attach(
     optimizer: Optimizer,
     regularizer: Regularizer,
     *,
-    metric: Metric = "euclidean",
+    metric: Metric = "auto",
     schedule: Schedule = constant,
+    target: Target | None = None,
+    steps: int | None = None,
+    step_size: StepSize | None = None,
     compile: Compile = "auto",  # noqa: A002  # what PyTorch's users look for
 ) -> ProximalStep:
     """Minimise loss + strength * Omega: each `optimizer.step()` is followed by the regularizer's proximal step.
 
-    The optimizer, its schedulers, GradScaler, checkpoints and the training loop stay as they are. The size of the
-    proximal step follows the current learning rate, momentum and dampening of each parameter group, so one strength
-    means one objective under every optimizer. Parameters without a gradient are not stepped by the optimizer, nor here.
+    The optimizer, its schedulers, GradScaler, checkpoints and the training loop stay as they are. The proximal step
+    uses the step size of the optimizer along a constant gradient, so one strength means one objective under every
+    optimizer. Wrapped optimizers are found; unknown ones are measured or refused (docs/optimizers.md). Parameters
+    without a gradient are skipped, as the optimizer skips them.
 
     Args:
-        optimizer: any `torch.optim.Optimizer` that trains the regularizer's weights.
+        optimizer: the optimizer that trains the weights of the regularizer, or a wrapper of it: accelerate's,
+            ZeroRedundancyOptimizer, Lookahead, SAM.
         regularizer: the result of `gossamer.integrated_tl1` or another recipe.
-        metric: "euclidean", as in the paper, has one step size for all weights of a parameter group. "adaptive" takes
-            the proximal step in the diagonal metric of Adam, AdamW, RMSprop or Adagrad, so that the penalty is scaled
-            like the gradient.
+        metric: "auto" is "adaptive" for Adam and other optimizers that scale the gradient of each weight, "euclidean"
+            for the rest. "adaptive" gives each weight its own step size; weights without a gradient so far wait
+            for their first one. "euclidean" behind an adaptive optimizer minimises another objective.
         schedule: the strength is multiplied by `schedule(step)`, step = 0, 1, ...; for example `gossamer.warm_up(500)`.
+        target: the size that the network has to reach, for example `gossamer.Target(params=0.05)`. It drives the
+            strength. The regularizer's own, if it has one, is the first strength. See docs/targets.md.
+        steps: the number of optimizer steps until the target must be reached. After that the zeros are held and the
+            other weights recover, so train on. Without a target, the length of the training, for its warnings.
+        step_size: the step size of an optimizer that is not known, as a function of the parameter, its parameter group
+            and its optimizer state. It is called after every step for every weight and returns how far the optimizer
+            moves a weight along a constant gradient, divided by the gradient: a number, or a tensor of the shape of
+            the parameter. Weights with step size 0 do not move.
         compile: take the proximal step of weights on the CPU by a compiled kernel, in one pass and in place. The result
             is the same up to rounding, at little more than the cost of copying the weights. "auto" uses the kernel
-            for models of 5,000 weights or more; compiling takes some seconds, once on each machine. Without a C++
-            compiler, with the adaptive metric, and for penalties that the kernel does not know, PyTorch operations
-            are used.
+            for models of 5,000 weights or more; compiling it takes some seconds, once per machine. Without a C++
+            compiler, and for penalties that the kernel does not know, PyTorch operations are used.
 
     Returns:
         A handle: `hold()` ends the penalty and keeps the zeros, `remove()` detaches.
+
+    Raises:
+        GossamerError: If the optimizer has no step size for the penalty to use, does not train the weights of the
+            regularizer, or the weights already have a regularizer; if the target cannot be reached.
     """
     if metric not in get_args(Metric):
         raise GossamerError(f"`metric` must be one of {', '.join(get_args(Metric))}; received {metric!r}.")
-    if metric == "adaptive" and not has_diagonal(optimizer):
-        raise GossamerError(
-            "`metric='adaptive'` knows the metrics of Adam, AdamW, RMSprop and Adagrad; "
-            f"received {type(optimizer).__name__}. Use metric='euclidean'."
-        )
     if compile not in (True, False, "auto"):
         raise GossamerError(f"`compile` must be True, False or 'auto'; received {compile!r}.")
-    _require_owned(optimizer, regularizer)
+    if not isinstance(regularizer, Regularizer):
+        raise GossamerError(
+            "`regularizer` must be a Regularizer, for example gossamer.integrated_tl1(model, 1e-4); received "
+            f"{type(regularizer).__name__}."
+        )
+    levels = unwrapped(optimizer)
+    rule, adaptive = _step_rule(levels[-1], metric, step_size)
+    _require_owned(levels, regularizer)
+    _require_values(regularizer)
     _require_new(regularizer)
-    adaptive = metric == "adaptive"
-    fused = None if adaptive else _fused_step(regularizer, compile)
-    handle = ProximalStep(regularizer, adaptive=adaptive, schedule=schedule, fused=fused)
-    handle.connect(optimizer, _handles.setdefault(optimizer, []))
+    if adaptive:
+        _require_metric(regularizer)
+    handle = ProximalStep(
+        regularizer,
+        step_rule=rule,
+        schedule=schedule,
+        fused=_fused_step(regularizer, compile),
+        fused_units=_fused_units(regularizer, compile),
+        approach=_approach(regularizer, schedule, target, steps),
+        watch=Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
+    )
+    number = _pick_up(handle, levels[0].param_groups)
+    handle.connect(levels, _handles.setdefault(levels[-1], []), number)
     return handle
+
+
+def _approach(
+    regularizer: Regularizer, schedule: Schedule, target: Target | None, steps: int | None
+) -> Approach | None:
+    if target is None:
+        if regularizer.strength is None:
+            raise GossamerError(
+                "The regularizer has no strength. Give it one, gossamer.integrated_tl1(model, 1e-4), or ask for a "
+                "size: gossamer.attach(optimizer, regularizer, target=gossamer.Target(params=0.05), steps=10_000)."
+            )
+        return None
+    if schedule is not constant:
+        raise GossamerError("A target drives the strength during training, so `schedule` has no place. Leave it out.")
+    return Approach(target, regularizer, steps)
 
 
 def attached(optimizer: Optimizer) -> tuple[ProximalStep, ...]:
     """The proximal steps that are attached to an optimizer."""
-    return tuple(_handles.get(optimizer, ()))
+    return tuple(_handles.get(unwrapped(optimizer)[-1], ()))
+
+
+def _step_rule(optimizer: Optimizer, metric: Metric, step_size: StepSize | None) -> tuple[StepRule, bool]:
+    """The step rule in the requested metric, and whether that metric is adaptive."""
+    if step_size is not None:
+        if not callable(step_size):
+            raise GossamerError(
+                "`step_size` must be a function (parameter, group, state) that returns a number or a tensor of the "
+                f"shape of the parameter; received {step_size!r}."
+            )
+        if metric != "auto":
+            raise GossamerError(
+                "The values of `step_size` determine the metric: a number is euclidean, a tensor adaptive. Received "
+                f"metric={metric!r} as well; omit it."
+            )
+        return _given(step_size), False
+    known = known_step(optimizer)
+    if metric == "adaptive" and not known.adaptive:
+        raise GossamerError(
+            "`metric='adaptive'` needs an optimizer that scales the gradient of each weight, such as Adam; received "
+            f"{type(optimizer).__name__}. Omit `metric`."
+        )
+    if known.adaptive and metric == "euclidean":
+        return lambda parameter, group, state: known.rule(parameter, group, state)._replace(metric=None), False
+    return known.rule, known.adaptive
+
+
+def _given(step_size: StepSize) -> StepRule:
+    def rule(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+        size = step_size(parameter, group, state)
+        if isinstance(size, Tensor) and size.dim() > 0:
+            fits = size.shape == parameter.shape and size.is_floating_point() and size.device == parameter.device
+            if fits and bool(((size >= 0) & (size < math.inf)).all()):
+                return Step(1.0, Given(size.detach().to(parameter.dtype)))
+            received = f"a tensor of shape {tuple(size.shape)} and dtype {size.dtype} on {size.device}"
+        else:
+            try:
+                if 0 <= float(size) < math.inf:
+                    return Step(float(size))
+            except (TypeError, ValueError):
+                pass
+            received = repr(size)
+        raise GossamerError(
+            "`step_size` must return a finite non-negative number, or a tensor of such numbers with the shape "
+            f"{tuple(parameter.shape)} and the device of the parameter; it returned {received}."
+        )
+
+    return rule
 
 
 def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:  # noqa: A002
-    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules]
-    large = sum(weight.numel() for _, weight in weights) >= FUSED_FROM
-    if not (compile is True or (compile == "auto" and large)):
+    if not _wants_kernel(regularizer, compile):
         return None
+    weights = [(rule, rule.weight.parameter) for rule in regularizer.rules if rule.terms]
     # Do not compile for models on a GPU, which do not use the kernel.
     kernel = load_kernel() if any(supports(rule, weight) for rule, weight in weights) else None
     return None if kernel is None else FusedStep(kernel)
 
 
-def _require_owned(optimizer: Optimizer, regularizer: Regularizer) -> None:
-    owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+def _fused_units(regularizer: Regularizer, compile: Compile) -> FusedUnits | None:  # noqa: A002
+    on_cpu = all(rule.weight.parameter.device.type == "cpu" for rule in regularizer.rules)
+    if regularizer.units is None or not on_cpu or not _wants_kernel(regularizer, compile):
+        return None
+    kernel = load_unit_kernel()
+    return None if kernel is None else FusedUnits(kernel)
+
+
+def _wants_kernel(regularizer: Regularizer, compile: Compile) -> bool:  # noqa: A002
+    large = sum(rule.weight.parameter.numel() for rule in regularizer.rules) >= FUSED_FROM
+    return compile is True or (compile == "auto" and large)
+
+
+def _pick_up(handle: ProximalStep, groups: list[ParameterGroup]) -> int | None:
+    """Load the state of this regularizer from a checkpoint that the optimizer has loaded before; return its number."""
+    names = [rule.name for rule in handle.regularizer.rules]
+    for number, state in pending_states(groups).items():
+        if not set(state["weights"]).isdisjoint(names):
+            handle.check_state(state)
+            handle.load_state(state)
+            return number
+    return None
+
+
+def _require_owned(levels: Sequence[Any], regularizer: Regularizer) -> None:
+    """Check that the innermost optimizer has the weights. With ZeRO each process has a part of them."""
+    stepping = levels[-2] if len(levels) > 1 and is_partition(levels[-2]) else levels[-1]
+    owned = {id(parameter) for group in stepping.param_groups for parameter in group["params"]}
     missing = [
         rule.name
         for rule in regularizer.rules
         if rule.weight.parameter.requires_grad and id(rule.weight.parameter) not in owned
     ]
+    if missing and regularizer.units is not None:
+        regularizer.units.owned_by(owned)  # an error of its own where a unit spans two optimizers
     if missing:
         raise GossamerError(
             f"The optimizer does not train {', '.join(missing)}. Give it these parameters, or attach "
@@ -102,9 +231,27 @@ def _require_owned(optimizer: Optimizer, regularizer: Regularizer) -> None:
         )
 
 
+def _require_values(regularizer: Regularizer) -> None:
+    meta = [rule.name for rule in regularizer.rules if rule.weight.parameter.is_meta]
+    if meta:
+        raise GossamerError(
+            f"{', '.join(meta)} is on the meta device and has no values. Materialize and initialize the model first "
+            "(`model.to_empty(device=...)`), create the optimizer, then attach."
+        )
+
+
+def _require_metric(regularizer: Regularizer) -> None:
+    names = [rule.name for rule in regularizer.rules if any(isinstance(t.penalty, L1MinusL2) for t in rule.terms)]
+    if names:
+        raise GossamerError(
+            f"`L1MinusL2` on {', '.join(names)}: this penalty has no proximal operator in an adaptive metric. Use "
+            "another penalty, or an optimizer that is not adaptive, such as SGD."
+        )
+
+
 def _require_new(regularizer: Regularizer) -> None:
     if _attached_already(regularizer):
-        gc.collect()  # an optimizer that was replaced may not have been collected yet
+        gc.collect()  # a replaced optimizer may not have been collected yet
     if twice := _attached_already(regularizer):
         raise GossamerError(
             f"{', '.join(twice)} already has a regularizer attached. Call `remove()` on that handle first, or choose "

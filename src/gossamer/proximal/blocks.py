@@ -1,7 +1,7 @@
-"""A weight in memory as [blocks][rows][groups][taps], the form in which the fused kernel sees every grouping.
+"""A weight in memory as [blocks][rows][groups][taps], the form in which the fused kernel handles every grouping.
 
-A group is one (block, group) and holds all rows and taps. Over the axes in the order of memory, and with neighbours
-that play the same part merged, the axes that index the groups and those inside a group alternate:
+A group is one (block, group) and holds all rows and taps. In memory order, with neighbouring axes of the same role
+merged, the axes that index the groups and the axes inside a group alternate:
 
     Linear, groups of outputs           out | in                    groups, taps
     Linear, groups of inputs            out | in                    rows, groups
@@ -31,18 +31,18 @@ class Blocks:
 
 
 def blocks_of(weight: Tensor, layout: Layout, groups: Groups | None) -> Blocks | None:
-    """The weight in the kernel's form, or nothing where its memory has gaps or alternates more often than that."""
+    """The weight in the form of the kernel; None if its memory has gaps or its axes alternate more often."""
     if groups is None:
         dense = weight.is_contiguous() or _in_memory_order(list(weight.shape), list(weight.stride())) is not None
         return Blocks(1, 1, weight.numel(), 1) if dense else None
     try:
         seen = weight.view(layout.sizes)
-    except RuntimeError:  # a memory format in which the axes of the layout are not whole
+    except RuntimeError:  # a memory format that splits an axis of the layout
         return None
     order = _in_memory_order(list(seen.shape), list(seen.stride()))
     if order is None:
         return None
-    runs: list[tuple[bool, int]] = []  # (does it index the groups, size)
+    runs: list[tuple[bool, int]] = []  # (whether it indexes the groups, size)
     for axis in order:
         indexes = layout.indexes(axis, groups)
         size = seen.shape[axis]
@@ -63,7 +63,7 @@ def _from_runs(runs: list[tuple[bool, int]]) -> Blocks | None:
 
 
 def _in_memory_order(shape: list[int], stride: list[int]) -> list[int] | None:
-    """The axes longer than 1 by descending stride, or nothing unless they fill the memory without gaps or overlaps."""
+    """The axes longer than 1 by descending stride; None if they leave gaps in memory or overlap."""
     order = sorted((axis for axis, size in enumerate(shape) if size != 1), key=lambda axis: -stride[axis])
     expected = 1
     for axis in reversed(order):

@@ -3,52 +3,88 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.proximal.approach import Approach, zero_untrained_
+from gossamer.proximal.connection import Connection
 from gossamer.proximal.fused import FusedStep, Move
+from gossamer.proximal.fused_units import FusedUnits
+from gossamer.proximal.metric import StepRule
+from gossamer.proximal.optimizers import is_nested_step
+from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
-from gossamer.proximal.steps import diagonal, group_of, step_sizes
+from gossamer.proximal.state import cannot_copy, is_marked, pending_states
+from gossamer.proximal.units import norms_before, restore_norms_, unit_step_
+from gossamer.proximal.watch import Watch
 from gossamer.regularizers import Regularizer, Rule
-from gossamer.shrinking import register_state
+from gossamer.targets import Reached
 
 __all__ = ["ProximalStep"]
 
-_STATE = "gossamer"  # the key in `optimizer.state_dict()`
-
 
 class ProximalStep:
-    """The handle that `attach` returns: the proximal step of one regularizer after the steps of one optimizer.
+    """The handle that `attach` returns: the proximal step of one regularizer behind one optimizer.
 
-    Its state (the number of steps; after `hold`, which weights are zero) is part of `optimizer.state_dict()`. The
-    optimizer's own `state` is only read.
+    Its state, the number of steps and whether `hold` was called, is part of `optimizer.state_dict()`. The optimizer's
+    own `state` is only read.
     """
 
     def __init__(
-        self, regularizer: Regularizer, *, adaptive: bool, schedule: Schedule, fused: FusedStep | None = None
+        self,
+        regularizer: Regularizer,
+        *,
+        step_rule: StepRule,
+        schedule: Schedule,
+        fused: FusedStep | None = None,
+        fused_units: FusedUnits | None = None,
+        approach: Approach | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.steps = 0
         self.fused = fused  # None: all weights take the plain implementation
-        self._adaptive = adaptive
+        self.fused_units = fused_units  # likewise, for regularizers with units
+        self._step_rule = step_rule
         self._schedule = schedule
+        self._approach = approach
+        self._watch = watch
+        self._places = Places(regularizer.rules)
         self._siblings: list[ProximalStep] = []
-        self._key = 0
+        self._connection: Connection | None = None
         self._zeros: dict[str, Tensor] | None = None
-        self._loading: dict[str, Any] | None = None
-        self._hooks: list[Any] = []
+        self._hold_at_next_step = False  # after loading: the weights may be loaded after the optimizer
+        self._dead_biases: list[tuple[Tensor, Tensor]] | None = None
+        self._latest_zeros: dict[str, Tensor] = {}  # for wrappers that move weights later
+
+    @property
+    def strength(self) -> float:
+        """The strength of the next proximal step."""
+        return 0.0 if self.held else self._current_strength()
+
+    @property
+    def reached(self) -> Reached | None:
+        """How the target was reached, once it is: the size before and after the last cut. Prints as a sentence."""
+        return None if self._approach is None else self._approach.reached
 
     @property
     def held(self) -> bool:
         """Whether `hold` has been called."""
-        return self._zeros is not None
+        return self._zeros is not None or self._hold_at_next_step
+
+    def refer_to(self, full: float | None) -> float:
+        """Let a target's fraction refer to this full size, if not None; return the size that it refers to."""
+        assert self._approach is not None
+        if full is not None:
+            self._approach.refer_to(full)
+        return self._approach.full
 
     @torch.no_grad()
     def hold(self) -> None:
@@ -56,95 +92,184 @@ class ProximalStep:
 
         A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
-        self._zeros = {rule.name: rule.weight.parameter == 0 for rule in self.regularizer.rules}
+        units = self.regularizer.units
+        # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
+        # The last cut of a target may leave a part of a unit, too.
+        self._zeros = {}
+        for rule in self.regularizer.rules:
+            weight = rule.weight.parameter
+            single = rule.terms or units is None or (self.reached is not None and weight.dim() > 1)
+            self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
+
+    @torch.no_grad()
+    def zero_untrained(self) -> int:
+        """Set weights to zero that have had no gradient since the start of training; return their number.
+
+        In an adaptive metric weights wait for their first gradient. Weights of an input that is always zero, such as
+        the border pixels of MNIST, never get one. The loss does not depend on them, so the objective is minimal with
+        these weights at zero. Call this after `optimizer.step()` and before `zero_grad()`, at the end of training or
+        before `hold()`. With optimizers that are not adaptive it changes nothing: the penalty acts on all weights.
+        """
+        optimizer = None if self._connection is None else self._connection.optimizer
+        places = [] if optimizer is None else self._places.stepped(optimizer)
+        if optimizer is None or not places:
+            raise GossamerError(
+                "`zero_untrained()` reads the optimizer's state and the gradients. Call it while the handle is "
+                "attached, after `optimizer.step()` and before `optimizer.zero_grad()`."
+            )
+        return zero_untrained_(self._moves(optimizer, places, 1.0))
 
     def remove(self) -> None:
         """Detach from the optimizer. The weights stay as they are."""
-        for hook in self._hooks:
-            hook.remove()
-        if self._hooks:
+        if self._connection is not None:
             self._siblings.remove(self)
-        self._hooks.clear()
+            self._connection.remove(last=not self._siblings)
+            self._connection = None
 
-    def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
-        """Follow weights that have become smaller: slice the held zeros like the weights."""
-        if self._zeros is not None:
-            parameters = {rule.name: rule.weight.parameter for rule in self.regularizer.rules}
-            self._zeros = {name: cut(parameters[name], zeros) for name, zeros in self._zeros.items()}
-
-    def connect(self, optimizer: Optimizer, siblings: list[ProximalStep]) -> None:
-        """Register the hooks and join the other proximal steps of this optimizer."""
-        taken = {other._key for other in siblings}
-        key = self._key = next(key for key in count() if key not in taken)  # tells them apart in the state dict
+    def connect(self, levels: Sequence[Any], siblings: list[ProximalStep], number: int | None) -> None:
+        """Register the hooks at all levels and join the other proximal steps; `number` is that of a checkpoint."""
+        if number is None:
+            taken = {other._connection.number for other in siblings if other._connection is not None}
+            taken |= pending_states(levels[0].param_groups).keys()
+            number = next(free for free in count() if free not in taken)
         self._siblings = siblings
+        self._connection = Connection(self, levels, number)
         siblings.append(self)
 
-        def save(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-            del optimizer
-            state_dict.setdefault(_STATE, {})[key] = self._state()
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        del memo
+        raise cannot_copy("a handle of `attach`")
 
-        def read(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-            del optimizer
-            self._loading = self._checked_state(state_dict.get(_STATE, {}).get(key))
-
-        def load(optimizer: Optimizer) -> None:
-            del optimizer
-            self._load(self._loading)
-
-        self._hooks = [
-            optimizer.register_step_post_hook(self._after_step),
-            optimizer.register_state_dict_post_hook(save),
-            optimizer.register_load_state_dict_pre_hook(read),
-            optimizer.register_load_state_dict_post_hook(load),
-            register_state(optimizer, self),
-        ]
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        del protocol
+        raise cannot_copy("a handle of `attach`")
 
     # -- the step
 
-    @torch.no_grad()
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Find the zeros of a loaded model, before the optimizer moves them; look out for trouble."""
         del args, kwargs
-        if _skipped(optimizer):
-            return
-        factor = 0.0 if self.held else self._strength_now()
-        self.steps += 1
-        owned = group_of(optimizer)
-        weights = [(rule, rule.weight.parameter) for rule in self.regularizer.rules]
-        stepped = [(rule, weight) for rule, weight in weights if weight in owned and weight.grad is not None]
-        if self._zeros is None and factor > 0:
-            steps = step_sizes(optimizer, [weight for _, weight in stepped], factor)
-            self._take(optimizer, [Move(*pair, step) for pair, step in zip(stepped, steps, strict=True)])
-            return
-        self._require_finite(stepped)
+        if self._hold_at_next_step:
+            self._hold_at_next_step = False
+            self.hold()
         if self._zeros is not None:
-            for rule, weight in stepped:
-                weight.masked_fill_(self._zeros[rule.name], 0.0)
+            if self._dead_biases is None:
+                self._zero_dead_biases(optimizer)
+        elif self._watch is not None and self._watch.is_due(self.steps):
+            with torch.no_grad():
+                warming = self._approach is None and self._schedule(self.steps) < 1
+                self._watch.look(self.steps, self._places.stepped(optimizer), warming=warming)
 
-    def _take(self, optimizer: Optimizer, moves: list[Move]) -> None:
+    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Take the proximal step."""
+        del args, kwargs
+        connection = self._connection
+        assert connection is not None  # the hook is removed with it
+        if _was_skipped(optimizer) or (connection.may_nest and is_nested_step(optimizer)):
+            return
+        if not is_marked(optimizer):
+            connection.mark()  # someone has replaced the parameter groups
+        factor = 0.0 if self.held else self._current_strength()
+        self.steps += 1
+        with torch.no_grad():
+            places = self._places.stepped(optimizer)
+            if self._approach is not None and self._approach.cuts and not self.held:
+                self._cut(self._approach, optimizer, places)
+            elif factor > 0:
+                self._take(self._moves(optimizer, places, factor))
+            else:
+                self._require_finite((rule, weight) for rule, weight, _ in places)
+            if self._zeros is not None:
+                for rule, weight, _ in places:
+                    weight.masked_fill_(self._zeros[rule.name], 0.0)
+                for bias, dead in self._dead_biases or ():
+                    bias.masked_fill_(dead, 0.0)
+            elif self._approach is not None and not self.held and self._approach.is_due(self.steps):
+                self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
+            if connection.has_wrappers:
+                self._latest_zeros = {rule.name: weight == 0 for rule, weight, _ in places}
+
+    def _cut(self, approach: Approach, optimizer: Optimizer, places: list[Place]) -> None:
+        """The last proximal step on the way to a target; from then on, the zeros are held."""
+        self._require_finite((rule, weight) for rule, weight, _ in places)
+        approach.cut(self.steps, self._moves(optimizer, places, 1.0), self._take)
+        self.hold()
+        self._zero_dead_biases(optimizer)
+        approach.verify()
+
+    @torch.no_grad()
+    def _zero_dead_biases(self, optimizer: Optimizer) -> None:
+        """Find what units without ingoing weights still add to the network, and set it to zero.
+
+        A target counts such units as removed. Only a function of the zeros that are held, so it is no state.
+        """
+        remaining = None if self.reached is None or self._approach is None else self._approach.remaining
+        self._dead_biases = [] if remaining is None else remaining.dead_biases()
+        for bias, dead in self._dead_biases:
+            bias.masked_fill_(dead, 0.0)
+            for value in optimizer.state.get(bias, {}).values():
+                if isinstance(value, Tensor) and value.shape == bias.shape:
+                    value.masked_fill_(dead, 0.0)
+
+    @torch.no_grad()
+    def after_wrapper_step(self) -> None:
+        """Restore the zeros of the last step: Lookahead averages the weights after it."""
+        for rule in self.regularizer.rules:
+            if rule.name in self._latest_zeros:
+                rule.weight.parameter.masked_fill_(self._latest_zeros[rule.name], 0.0)
+        self._latest_zeros = {}
+
+    def _moves(self, optimizer: Optimizer, places: Iterable[Place], factor: float) -> list[Move]:
+        moves, state, step_rule = [], optimizer.state, self._step_rule
+        for rule, weight, group in places:
+            size, metric = step_rule(weight, group, state.get(weight, {}))
+            moves.append(Move(rule, weight, factor * size, metric))
+        return moves
+
+    def _take(self, moves: list[Move]) -> None:
+        units = self.regularizer.units
+        if units is None:
+            self._take_rules(moves)
+            return
+        finite = None if self.fused_units is None else self.fused_units.take(units, moves)
+        if finite is not None:
+            if not finite:
+                self._require_finite((move.rule, move.weight) for move in moves)
+            return
+        norms = norms_before(units, moves)
+        self._take_rules([move for move in moves if move.rule.terms])
+        unit_step_(units, moves)
+        restore_norms_(norms)
+
+    def _take_rules(self, moves: list[Move]) -> None:
         if self.fused is not None:
             plain, finite = self.fused.take(moves)
             if not finite:
-                self._require_finite([(move.rule, move.weight) for move in moves])
+                self._require_finite((move.rule, move.weight) for move in moves)
             moves = plain
-        self._require_finite([(move.rule, move.weight) for move in moves])
-        groups = group_of(optimizer) if self._adaptive else {}
-        for rule, weight, step in moves:
-            if self._adaptive:
-                metric = diagonal(optimizer, groups[weight], optimizer.state[weight])
-                dtype = weight.dtype if weight.dtype == torch.float64 else torch.float32
-                step = (step / metric.to(dtype)).expand_as(weight)
-            plain_step_(rule, weight, step)
+        if moves:
+            self._require_finite((move.rule, move.weight) for move in moves)
+        for move in moves:
+            plain_step_(*move)
 
-    def _strength_now(self) -> float:
+    def _current_strength(self) -> float:
+        if self._approach is not None:
+            return self._approach.strength
         factor = self._schedule(self.steps)
-        if not (math.isfinite(factor) and factor >= 0):
+        try:
+            value = float(factor)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not 0 <= value < math.inf:
             raise GossamerError(
                 f"`schedule` must return a finite number, not negative; at step {self.steps} it returned {factor!r}."
             )
-        return self.regularizer.strength * factor
+        assert self.regularizer.strength is not None  # or there is a target
+        return self.regularizer.strength * value
 
-    def _require_finite(self, weights: Sequence[tuple[Rule, Tensor]]) -> None:
-        # One check for all weights: a finite sum has finite terms; a sum that is not finite may only have overflowed.
+    def _require_finite(self, weights: Iterable[tuple[Rule, Tensor]]) -> None:
+        # One synchronisation for all weights: a finite sum has finite terms; an infinite one may only have overflowed.
+        weights = list(weights)
         sums = [weight.sum(dtype=torch.float32) for _, weight in weights]
         if not sums or math.isfinite(torch.stack([total.to(sums[0].device) for total in sums]).sum().item()):
             return
@@ -157,37 +282,61 @@ class ProximalStep:
 
     # -- the state
 
-    def _state(self) -> dict[str, Any]:
-        return {"steps": self.steps, "weights": [rule.name for rule in self.regularizer.rules], "zeros": self._zeros}
+    def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
+        """Follow weights that have become smaller: cut the masks of the held zeros, and the units, like the weights."""
+        if self.regularizer.units is not None:
+            self.regularizer.units.cut_(cut)
+        if self._zeros is not None:
+            parameters = {rule.name: rule.weight.parameter for rule in self.regularizer.rules}
+            self._zeros = {name: cut(parameters[name], zeros) for name, zeros in self._zeros.items()}
+            self._dead_biases = None
 
-    def _checked_state(self, state: dict[str, Any] | None) -> dict[str, Any] | None:
-        if state is None:
-            return None  # a checkpoint from before the regularizer was attached
+    def state(self) -> dict[str, Any]:
+        """The state as plain data. The held zeros are not part of it: the weights of the checkpoint have them."""
+        rules = self.regularizer.rules
+        shapes = [list(rule.weight.parameter.shape) for rule in rules]
+        state = {"steps": self.steps, "held": self.held, "weights": [rule.name for rule in rules], "shapes": shapes}
+        return state if self._approach is None else {**state, "target": self._approach.state()}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise if the state belongs to other weights or other shapes."""
         names = [rule.name for rule in self.regularizer.rules]
-        if state["weights"] != names:
+        if list(state["weights"]) != names:
             raise GossamerError(
                 f"The checkpoint was written with a regularizer on {', '.join(state['weights'])}; "
-                f"the one attached now is on {', '.join(names)}. Attach the same regularizer before loading."
+                f"the one attached now is on {', '.join(names)}. Attach the same regularizer. To start from scratch, "
+                "first delete the key 'gossamer' in `param_groups[0]` of the checkpoint, or of an optimizer that has "
+                "loaded it."
             )
-        for rule in self.regularizer.rules if state["zeros"] else ():
-            expected, received = rule.weight.parameter.shape, state["zeros"][rule.name].shape
+        for rule, received in zip(self.regularizer.rules, _shapes(state), strict=False):
+            expected = tuple(rule.weight.parameter.shape)
             if expected != received:
                 raise GossamerError(
-                    f"The checkpoint holds the zeros of `{rule.name}` in the shape {tuple(received)}; the weight has "
-                    f"the shape {tuple(expected)}. Load the checkpoint of the same network."
+                    f"The checkpoint was written with `{rule.name}` of shape {received}; the weight has the shape "
+                    f"{expected}. Load the checkpoint of the same network."
                 )
-        return state
+        if self._approach is not None and "target" in state:
+            self._approach.check_state(state["target"])
 
-    def _load(self, state: dict[str, Any] | None) -> None:
-        if state is None:
-            return
-        self.steps = state["steps"]
-        self._zeros = state["zeros"] and {
-            rule.name: state["zeros"][rule.name].to(rule.weight.parameter.device) for rule in self.regularizer.rules
-        }
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Load a checked state."""
+        self.steps = int(state["steps"])
+        self._zeros, self._hold_at_next_step = None, bool(state.get("held"))
+        self._dead_biases = None
+        if self._approach is not None and "target" in state:
+            self._approach.load_state(state["target"])
+        if zeros := state.get("zeros"):  # checkpoints of version 0.1 have the masks
+            devices = {rule.name: rule.weight.parameter.device for rule in self.regularizer.rules}
+            self._zeros = {name: mask.to(devices[name]) for name, mask in zeros.items()}
 
 
-def _skipped(optimizer: Optimizer) -> bool:
-    """Whether GradScaler made a fused optimizer skip this step; for other optimizers it does not call `step` at all."""
+def _shapes(state: dict[str, Any]) -> list[tuple[int, ...]]:
+    if zeros := state.get("zeros"):
+        return [tuple(zeros[name].shape) for name in state["weights"]]
+    return [tuple(shape) for shape in state.get("shapes", [])]
+
+
+def _was_skipped(optimizer: Optimizer) -> bool:
+    """Whether GradScaler made a fused optimizer skip its step; other optimizers are not called in that case."""
     found_inf = getattr(optimizer, "found_inf", None)
     return found_inf is not None and bool(found_inf)

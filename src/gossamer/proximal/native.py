@@ -1,45 +1,41 @@
 """The C++ kernel of the proximal step: compiled once on each machine, kept in the user's cache, loaded by ctypes.
 
-The library holds one function on a table of weights (`kernel.cpp`). It knows nothing of shapes or step sizes when it is
-compiled, so nothing is ever compiled again: not for another model, not for another learning rate.
+The library has one function on a table of weights (`kernel/kernel.cpp`). Shapes and step sizes are arguments, so it is
+compiled once for all models and learning rates.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import hashlib
-import os
-import platform
-import shlex
-import shutil
-import stat
-import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from gossamer.compiler import load_library
 from gossamer.errors import GossamerError
 
-__all__ = ["Kernel", "load_kernel"]
+__all__ = ["Kernel", "UnitKernel", "load_kernel", "load_unit_kernel"]
 
-# (address of the table, weights in it, threads) -> 0 where a weight may not be finite
-Kernel = Callable[[int, int, int], int]
+# (address of the table, address of the steps, weights in them, threads) -> 0 where a weight may not be finite
+Kernel = Callable[[int, int, int, int], int]
+# (tensors, steps, their number, parts, their number, groups, threads); addresses of the records of kernel/units.hpp
+UnitKernel = Callable[[int, int, int, int, int, int, int], int]
 
-_SOURCE = Path(__file__).with_name("kernel.cpp")
+_SOURCES = Path(__file__).with_name("kernel")
 _STRICT = ["-shared", "-fPIC", "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math"]
-# The best first: a compiler may lack OpenMP (one thread then), or not know this processor (its common instructions).
-_FLAGS = ([*_STRICT, "-march=native", "-fopenmp"], [*_STRICT, "-march=native"], _STRICT)
+_NATIVE = [*_STRICT, "-march=native"]
+# Best first. Compilers avoid 512-bit vectors unless told to, and only x86 has them; a compiler may lack OpenMP (then
+# one thread is used) or may not know this processor.
+_FLAGS = ([*_NATIVE, "-mprefer-vector-width=512", "-fopenmp"], [*_NATIVE, "-fopenmp"], _NATIVE, _STRICT)
 
 
 @cache
 def load_kernel() -> Kernel | None:
-    """The kernel; None, after one warning, if it cannot be compiled."""
+    """The kernel; None, with one warning, if it cannot be compiled."""
     try:
-        library = _loaded()
-    except (GossamerError, OSError, subprocess.SubprocessError) as error:
+        library = _library()
+    except GossamerError as error:
         warnings.warn(
             f"The proximal step runs without its fused kernel, many times slower on large weights: {error} "
             "Install a C++ compiler (or name it in CXX); `compile=False` silences this warning.",
@@ -48,86 +44,23 @@ def load_kernel() -> Kernel | None:
         )
         return None
     step = library.gossamer_step
-    step.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
+    step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
     step.restype = ctypes.c_int32
     return step
 
 
-def _loaded() -> ctypes.CDLL:
-    """The library; a damaged one in the cache is compiled again."""
-    library = _compiled()
-    try:
-        return ctypes.CDLL(str(library))
-    except OSError:
-        library.unlink(missing_ok=True)
-        return ctypes.CDLL(str(_compiled()))
+@cache
+def load_unit_kernel() -> UnitKernel | None:
+    """The kernel for terms on units, from the same library; None if it cannot be compiled."""
+    if load_kernel() is None:
+        return None
+    step = _library().gossamer_unit_step
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    step.argtypes = [pointer, pointer, size, pointer, size, pointer, ctypes.c_int32]
+    step.restype = ctypes.c_int32
+    return step
 
 
-def _compiled() -> Path:
-    """The shared library: from the cache, or compiled into it."""
-    compiler = _compiler()
-    folder = _cache_folder()
-    library = folder / f"kernel-{_fingerprint(compiler)}.so"
-    if not (library.exists() and _is_ours(library)):
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            built = Path(scratch, "kernel.so")
-            _compile(compiler, built)
-            built.chmod(0o700)  # whatever the umask says
-            built.replace(library)  # in one piece, for processes that start together
-    return library
-
-
-def _compiler() -> list[str]:
-    if os.name != "posix":
-        raise GossamerError(f"it is built on Linux and macOS only, not on {platform.system()}.")
-    if os.environ.get("CXX"):
-        return shlex.split(os.environ["CXX"])
-    for name in ("c++", "g++", "clang++"):
-        if found := shutil.which(name):
-            return [found]
-    raise GossamerError("no C++ compiler was found.")
-
-
-def _compile(compiler: list[str], target: Path) -> None:
-    for flags in _FLAGS:
-        command = [*compiler, *flags, str(_SOURCE), "-o", str(target)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if result.returncode == 0:
-            return
-    raise GossamerError(f"`{shlex.join(command)}` failed: {result.stderr.strip()[-500:]}")
-
-
-def _cache_folder() -> Path:
-    """A folder that no one else can write to: what lies in it is executed."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    try:
-        folder = base / "gossamer"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK) and _is_ours(folder):
-            return folder
-    except (OSError, RuntimeError):  # no home, or a home that cannot be written
-        pass
-    temporary = tempfile.mkdtemp(prefix="gossamer-")
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    return Path(temporary)
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether only this user can write it."""
-    status = path.lstat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode)
-
-
-def _fingerprint(compiler: list[str]) -> str:
-    """Of all that the machine code depends on: a home folder may be shared by machines that differ."""
-    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
-    parts = [_SOURCE.read_text(), repr(_FLAGS), shlex.join(compiler), version, platform.machine(), _processor()]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if not information.exists():
-        return platform.processor()
-    lines = information.read_text().splitlines()
-    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+def _library() -> ctypes.CDLL:
+    headers = {header.name: header.read_text() for header in _SOURCES.glob("*.hpp")}
+    return load_library((_SOURCES / "kernel.cpp").read_text(), "kernel", _FLAGS, "c++", headers)

@@ -1,8 +1,7 @@
-"""The plain implementation of the proximal step: PyTorch operations, in place, chunk by chunk.
+"""The plain implementation of a proximal step: PyTorch operations, in place, one chunk of the weight at a time.
 
-Every operation of a penalty allocates a tensor of the size of its input. For a large weight these temporaries come from
-main memory, mostly from newly allocated pages. Chunks that fit into the cache are faster
-(`gossamer bench proximal-step`) and need little memory.
+Every operation of a penalty reads its whole tensor and allocates a new one. On a large weight all of these go through
+main memory. Chunks that stay in the cache are faster and need no temporary memory beyond their own size.
 """
 
 from __future__ import annotations
@@ -11,40 +10,58 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.layers import Layout
+from gossamer.penalties import ScalarPenalty
+from gossamer.proximal.metric import Metric
 from gossamer.regularizers import Rule, Term
 
 __all__ = ["plain_step_"]
 
-_PIECE = 2**17  # weights; half a megabyte of float32
+_CHUNK = 2**17  # weights; half a megabyte of float32
 
 
-def plain_step_(rule: Rule, weight: Tensor, step: Tensor) -> None:
-    """weight <- rule.prox(weight, step), computed in float32 or float64 and rounded once."""
+def plain_step_(rule: Rule, weight: Tensor, step: float | Tensor, metric: Metric | None = None) -> None:
+    """weight <- proximal step of size step / d_i, computed in float32 or float64 and rounded once.
+
+    Weights that wait (inverse_i = 0) do not move and do not count as members of their groups.
+    """
     computed = weight.to(weight.dtype if weight.dtype == torch.float64 else torch.float32)
-    if not _has_pieces(computed):
-        weight.copy_(rule.prox(computed, step))
-        return
+    size = torch.as_tensor(step, dtype=torch.float64)
+    if metric is None:
+        moved = _prox(rule, computed, size)
+    else:
+        inverse = metric.inverse().to(computed.dtype)
+        waits = inverse == 0
+        moved = torch.where(waits, computed, _prox(rule, computed.masked_fill(waits, 0.0), size * inverse))
+    if moved is not weight:
+        weight.copy_(moved)
+
+
+def _prox(rule: Rule, weight: Tensor, step: Tensor) -> Tensor:
+    """The proximal step: in place if the weight can be split into chunks, else a new tensor."""
+    if not _has_chunks(weight):
+        return rule.prox(weight, step)
     for term in rule.terms:
-        _term_step_(term, computed, rule.scale * step, rule.weight.layout)
-    if computed is not weight:
-        weight.copy_(computed)
+        _term_step_(term, weight, rule.scale * step, rule.weight.layout)
+    return weight
 
 
-def _has_pieces(weight: Tensor) -> bool:
-    """Whether the weight is large, on the CPU, contiguous, and not a tensor subclass such as a sharded tensor."""
+def _has_chunks(weight: Tensor) -> bool:
+    """Large, contiguous, on the CPU, and not a subclass such as a sharded tensor."""
     plain = weight.device.type == "cpu" and type(weight) in (Tensor, nn.Parameter)
-    return plain and weight.numel() > _PIECE and weight.is_contiguous()
+    return plain and weight.numel() > _CHUNK and weight.is_contiguous()
 
 
 def _term_step_(term: Term, weight: Tensor, step: Tensor, layout: Layout) -> None:
-    def seen(tensor: Tensor) -> Tensor:
-        return tensor.reshape(-1, 1) if term.groups is None else layout.as_groups(tensor, term.groups)
+    def as_vectors(tensor: Tensor) -> Tensor:
+        if term.groups is not None:
+            return layout.as_groups(tensor, term.groups)
+        return tensor.reshape(-1, 1 if isinstance(term.penalty, ScalarPenalty) else tensor.shape[-1])
 
-    groups = seen(weight)
-    length = max(1, _PIECE // groups.shape[1])
-    pieces = torch.split(groups, length)
-    steps = [step] * len(pieces) if step.dim() == 0 else torch.split(seen(step), length)
-    for piece, own_step in zip(pieces, steps, strict=True):
-        piece.copy_(term.penalty.kernel(piece, term.coefficient * own_step))
-    if term.groups is not None and groups.data_ptr() != weight.data_ptr():  # the groups were gathered into a copy
-        weight.copy_(layout.from_groups(groups, term.groups, tuple(weight.shape)))
+    vectors = as_vectors(weight)
+    length = max(1, _CHUNK // vectors.shape[1])
+    chunks = torch.split(vectors, length)
+    steps = [step] * len(chunks) if step.dim() == 0 else torch.split(as_vectors(step), length)
+    for chunk, own_step in zip(chunks, steps, strict=True):
+        chunk.copy_(term.penalty.kernel(chunk, term.coefficient * own_step))
+    if term.groups is not None and vectors.data_ptr() != weight.data_ptr():  # `as_groups` made a copy
+        weight.copy_(layout.from_groups(vectors, term.groups, tuple(weight.shape)))

@@ -1,4 +1,4 @@
-"""Strength schedules: functions of the step number, 0 for the first, that the strength is multiplied by."""
+"""Strength schedules: the strength is multiplied by a function of the step number, which starts at 0."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def constant(step: int) -> float:
 
 
 def warm_up(steps: int) -> Schedule:
-    """From 1/steps at the first step in equal parts to 1 at step number `steps`, and 1 from then on.
+    """Increase linearly from 1/steps at the first step to 1 at step number `steps`, then stay at 1.
 
-    Initial weights are small: the full strength from the start can zero a whole layer before it has learnt anything.
+    Weights are small after initialisation: the full strength can zero a layer before it has learnt anything.
     """
     if steps < 0:
         raise GossamerError(f"`warm_up(steps=...)` must not be negative; received {steps!r}.")

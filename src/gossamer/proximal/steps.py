@@ -1,132 +1,181 @@
-"""How far one optimizer step moves a weight along a constant gradient: the step size that the penalty must use too.
+"""The step size of an optimizer along a constant gradient: the step size that the penalty has to use as well.
 
-The proximal step has to scale the penalty as the optimizer scales the loss. Then one strength means one objective:
+The objective is loss + strength * Omega. One iteration is an optimizer step followed by a proximal step. Along a
+constant gradient g the optimizers below move weight i by -(size / d_i) g_i once their averages have settled. A proximal
+step of the same size in the metric d has its fixed points where -g is in strength * dOmega: at the stationary points of
+the objective. With this choice one strength means one objective under every optimizer:
 
-    SGD       heavy-ball momentum m and dampening d sum a constant gradient to (1 - d) / (1 - m) times itself, with
-              Nesterov momentum too (there d = 0): lr (1 - d) / (1 - m)
-    RMSprop   the same sum of the scaled gradient: lr / (1 - m)
-    Adagrad   lr / (1 + (t - 1) lr_decay)
-    others    lr: averages such as Adam's first moment leave a constant gradient as it is
+    SGD           momentum m and dampening d sum a constant gradient to (1 - d) / (1 - m) times itself, also with
+                  Nesterov momentum (where d = 0): size = lr (1 - d) / (1 - m), d_i = 1
+    ASGD          size = lr / (1 + lambd lr (t - 1))^alpha, d_i = 1
+    Adam, AdamW   d_i = sqrt(v_i / (1 - beta2^t)) + eps, v_i the largest so far with amsgrad; size = lr, because the
+                  bias-corrected average of a constant gradient is the gradient
+    SparseAdam    as Adam with eps / sqrt(1 - beta2^t)
+    RAdam         as SparseAdam, size = lr times the rectification; in its first steps, which do not divide by
+                  sqrt(v_i), size = lr and d_i = 1
+    NAdam         d_i as Adam; size = lr ((1 - mu_t) / (1 - M_t) + mu_{t+1} (1 - beta1^t) / (1 - M_t mu_{t+1})) with
+                  M_t = mu_1 ... mu_t
+    Adamax        d_i = u_i, the decaying maximum of |g_i| + eps; size = lr
+    Adadelta      d_i = sqrt(v_i + eps) / sqrt(delta_i + eps); size = lr
+    RMSprop       d_i = sqrt(v_i) + eps, centered: sqrt(v_i - mean_i^2) + eps; size = lr / (1 - m)
+    Adagrad       d_i = sqrt(sum_i) + eps; size = lr / (1 + (t - 1) lr_decay)
+    Adafactor     see `gossamer.proximal.adafactor`
 
-An adaptive optimizer divides the gradient of each weight by a scale d_i of its own. In the metric of that diagonal the
-step of a weight is the step above divided by d_i:
-
-    Adam, AdamW   sqrt(v_i / (1 - beta2^t)) + eps, with amsgrad the largest v_i so far
-    RMSprop       sqrt(v_i) + eps, centered: sqrt(v_i - g_i^2) + eps
-    Adagrad       sqrt(sum_i) + eps
+Optimizers of other packages are in `gossamer.proximal.third_party`. Unknown optimizers are measured
+(`gossamer.proximal.measured`); those without a step size are refused (`gossamer.proximal.optimizers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import singledispatch
-from typing import Any
+import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import (
+    ASGD,
+    SGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adam,
+    Adamax,
+    NAdam,
+    Optimizer,
+    RAdam,
+    RMSprop,
+    SparseAdam,
+)
 
 from gossamer.errors import GossamerError
+from gossamer.proximal.adafactor import torch_adafactor
+from gossamer.proximal.metric import Given, ParameterGroup, Root, State, Step, StepRule, learning_rate
 
-__all__ = ["diagonal", "group_of", "has_diagonal", "step_size", "step_sizes"]
-
-_Group = dict[str, Any]
-_State = dict[str, Any]
-
-
-def group_of(optimizer: Optimizer) -> dict[Tensor, _Group]:
-    """Parameter -> its parameter group."""
-    return {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
+__all__ = ["KNOWN", "Known", "adam"]
 
 
-def step_sizes(optimizer: Optimizer, parameters: Sequence[Tensor], factor: float) -> list[Tensor]:
-    """factor * `step_size` of each parameter; the same tensor for parameters that share it."""
-    groups = group_of(optimizer)
-    found: dict[tuple[int, float], Tensor] = {}
-    sizes = []
-    for parameter in parameters:
-        group, state = groups[parameter], optimizer.state.get(parameter, {})
-        # Of all that is known here only Adagrad's decay looks at the state of a single parameter.
-        key = id(group), float(state["step"]) if isinstance(optimizer, Adagrad) else 0.0
-        if key not in found:
-            found[key] = factor * step_size(optimizer, group, state)
-        sizes.append(found[key])
-    return sizes
+class Known(NamedTuple):
+    """The step rule of an optimizer, and whether the optimizer is adaptive (has a metric)."""
+
+    rule: StepRule
+    adaptive: bool
 
 
-@singledispatch
-def step_size(optimizer: Optimizer, group: _Group, state: _State) -> Tensor:
-    """The step along a constant gradient, as a float64 tensor without dimensions."""
-    del optimizer, state
-    return _learning_rate(group)
-
-
-@step_size.register
-def _(optimizer: SGD, group: _Group, state: _State) -> Tensor:
-    del optimizer, state
+def sgd(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.SGD`."""
+    del parameter, state
     momentum = _momentum(group)
-    dampening: float = group["dampening"] if momentum else 0.0  # without momentum there is nothing to dampen
-    return _learning_rate(group) * ((1 - dampening) / (1 - momentum))
+    dampening = float(group["dampening"]) if momentum else 0.0  # without momentum there is nothing to dampen
+    return Step(learning_rate(group) * ((1 - dampening) / (1 - momentum)))
 
 
-@step_size.register
-def _(optimizer: RMSprop, group: _Group, state: _State) -> Tensor:
-    del optimizer, state
-    return _learning_rate(group) / (1 - _momentum(group))
+def asgd(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.ASGD`."""
+    del parameter
+    rate = learning_rate(group)
+    return Step(rate / (1 + group["lambd"] * rate * (float(state["step"]) - 1)) ** group["alpha"])
 
 
-@step_size.register
-def _(optimizer: Adagrad, group: _Group, state: _State) -> Tensor:
-    del optimizer
-    decay: float = group["lr_decay"]
-    return _learning_rate(group) / (1 + (float(state["step"]) - 1) * decay)
+def adam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.Adam` and `AdamW`."""
+    del parameter
+    second = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"]
+    return Step(learning_rate(group), Root(second, _correction(group, state), float(group["eps"])))
 
 
-@singledispatch
-def diagonal(optimizer: Optimizer, group: _Group, state: _State) -> Tensor:
-    """d_i: what the optimizer divides the gradient of each weight by."""
-    raise TypeError(type(optimizer))  # attach has asked `has_diagonal` first
+def sparse_adam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.SparseAdam`.
+
+    The optimizer skips the rows that are not in the batch; the penalty does not, or it would be weaker for rare rows.
+    """
+    del parameter
+    correction = _correction(group, state)
+    return Step(learning_rate(group), Root(state["exp_avg_sq"], correction, group["eps"] / math.sqrt(correction)))
 
 
-@diagonal.register(Adam)
-@diagonal.register(AdamW)
-def _(optimizer: Adam | AdamW, group: _Group, state: _State) -> Tensor:
-    del optimizer
-    second = state["max_exp_avg_sq"] if group["amsgrad"] else state["exp_avg_sq"]
-    correction = 1 - group["betas"][1] ** float(state["step"])
-    scale: Tensor = second / correction
-    return scale.sqrt_().add_(group["eps"])
+def radam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.RAdam`."""
+    adaptive = sparse_adam(parameter, group, state)
+    beta2, count = float(group["betas"][1]), float(state["step"])
+    longest = 2 / (1 - beta2) - 1
+    length = longest - 2 * count * beta2**count / (1 - beta2**count)
+    if length <= 5:
+        return Step(adaptive.size)
+    rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+    return Step(adaptive.size * math.sqrt(rectified), adaptive.metric)
 
 
-@diagonal.register
-def _(optimizer: RMSprop, group: _Group, state: _State) -> Tensor:
-    del optimizer
-    second: Tensor = state["square_avg"]
-    if group["centered"]:
-        second = second - state["grad_avg"].square()
-    return second.sqrt().add_(group["eps"])
+def nadam(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.NAdam`."""
+    del parameter
+    beta1, count, product = float(group["betas"][0]), float(state["step"]), float(state["mu_product"])
+    now, following = (beta1 * (1 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (count, count + 1))
+    factor = (1 - now) / (1 - product) + following * (1 - beta1**count) / (1 - product * following)
+    return Step(
+        learning_rate(group) * factor, Root(state["exp_avg_sq"], _correction(group, state), float(group["eps"]))
+    )
 
 
-@diagonal.register
-def _(optimizer: Adagrad, group: _Group, state: _State) -> Tensor:
-    del optimizer
-    total: Tensor = state["sum"]
-    return total.sqrt().add_(group["eps"])
+def adamax(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.Adamax`. A maximum of eps means that all gradients were zero."""
+    del parameter
+    largest = state["exp_inf"]
+    unseen = float(torch.tensor(group["eps"], dtype=largest.dtype))  # eps as the optimizer rounds it
+    return Step(learning_rate(group), Given(torch.where(largest > unseen, largest.reciprocal(), 0.0)))
 
 
-def has_diagonal(optimizer: Optimizer) -> bool:
-    """Whether the metric of this optimizer is known."""
-    return diagonal.dispatch(type(optimizer)) is not diagonal.dispatch(Optimizer)
+def adadelta(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.Adadelta`."""
+    del parameter
+    second, eps = state["square_avg"], group["eps"]
+    inverse = (state["acc_delta"] + eps).div_(second + eps).sqrt_()
+    return Step(learning_rate(group), Given(torch.where(second > 0, inverse, 0.0)))
 
 
-def _momentum(group: _Group) -> float:
-    momentum: float = group["momentum"]
+def rmsprop(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.RMSprop`."""
+    del parameter
+    size, second, eps = learning_rate(group) / (1 - _momentum(group)), state["square_avg"], float(group["eps"])
+    if not group["centered"]:
+        return Step(size, Root(second, 1.0, eps))
+    scale = (second - state["grad_avg"].square()).clamp_(min=0).sqrt_().add_(eps)
+    return Step(size, Given(torch.where(second > 0, scale.reciprocal_(), 0.0)))
+
+
+def adagrad(parameter: Tensor, group: ParameterGroup, state: State) -> Step:
+    """`torch.optim.Adagrad`."""
+    del parameter
+    size = learning_rate(group) / (1 + (float(state["step"]) - 1) * group["lr_decay"])
+    return Step(size, Root(state["sum"], 1.0, float(group["eps"])))
+
+
+# By the class that defines `step`: AdamW inherits Adam's, and so does every subclass that does not override it.
+KNOWN: dict[type[Optimizer], Known] = {
+    SGD: Known(sgd, adaptive=False),
+    ASGD: Known(asgd, adaptive=False),
+    Adam: Known(adam, adaptive=True),
+    SparseAdam: Known(sparse_adam, adaptive=True),
+    RAdam: Known(radam, adaptive=True),
+    NAdam: Known(nadam, adaptive=True),
+    Adamax: Known(adamax, adaptive=True),
+    Adadelta: Known(adadelta, adaptive=True),
+    RMSprop: Known(rmsprop, adaptive=True),
+    Adagrad: Known(adagrad, adaptive=True),
+    Adafactor: Known(torch_adafactor, adaptive=True),
+}
+
+
+def _correction(group: ParameterGroup, state: State) -> float:
+    beta2, count = float(group["betas"][1]), float(state["step"])
+    correction: float = 1 - beta2**count
+    return correction
+
+
+def _momentum(group: ParameterGroup) -> float:
+    momentum = float(group["momentum"])
     if not momentum < 1:
         raise GossamerError(
-            f"With momentum {momentum!r} gradients add up without end, and no strength goes with that. Use one below 1."
+            f"With momentum {group['momentum']!r} a constant gradient adds up without bound, so the optimizer has no "
+            "step size for the penalty to use. Use a momentum below 1."
         )
     return momentum
-
-
-def _learning_rate(group: _Group) -> Tensor:
-    return torch.as_tensor(group["lr"], dtype=torch.float64).reshape(())

@@ -9,15 +9,24 @@ from gossamer.regularizers.recipes import (
     l2,
     sparse_group_lasso,
     transformed_l1,
+    unit_tl1,
 )
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions
+from gossamer.regularizers.units import Bucket, KeptNorm, Slices, Units, UnitTerm
+from gossamer.regularizers.unknown import UnregularizedWarning
 
 __all__ = [
+    "Bucket",
+    "KeptNorm",
     "LayerOptions",
     "Regularizer",
     "Rule",
+    "Slices",
     "Term",
+    "UnitTerm",
+    "Units",
+    "UnregularizedWarning",
     "combined_group_exclusive",
     "group_lasso",
     "group_transformed_l1",
@@ -26,4 +35,5 @@ __all__ = [
     "l2",
     "sparse_group_lasso",
     "transformed_l1",
+    "unit_tl1",
 ]

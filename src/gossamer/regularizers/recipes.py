@@ -1,6 +1,7 @@
 """The regularizers: integrated transformed l1, its parts, and the baselines it is compared with.
 
-All take the model, the strength (lambda), their own parameters, and the options of `LayerOptions`. Biases and
+All take the model, the strength (lambda), their own parameters, and the options of `LayerOptions`. The strength may be
+left out if a target drives it (`gossamer.Target`). Biases and
 normalisation layers are not regularized; tied weights count once.
 """
 
@@ -15,6 +16,7 @@ from torch import nn
 from gossamer.errors import GossamerError
 from gossamer.layers import Groups, Weight, require_groups
 from gossamer.penalties import L1, L2, Exclusive, Group, TransformedL1
+from gossamer.regularizers.assembly import assemble
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions, select
 
@@ -27,12 +29,13 @@ __all__ = [
     "l2",
     "sparse_group_lasso",
     "transformed_l1",
+    "unit_tl1",
 ]
 
 
 def integrated_tl1(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     a: float = 1.0,
     s: float = 0.1,
@@ -54,12 +57,12 @@ def integrated_tl1(
         size = _size_factor(weight, groups, scale_by_size)
         return Term(transformed, mu), Term(norm, (1 - mu) * size, groups)
 
-    return _balanced(model, strength, s, terms, layers)
+    return _balanced(model, strength, s, terms, layers, by_size=scale_by_size)
 
 
 def combined_group_exclusive(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     s: float = 0.2,
     groups: Groups = "taps",
@@ -83,7 +86,7 @@ def combined_group_exclusive(
 
 def sparse_group_lasso(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     groups: Groups = "taps",
     scale_by_size: bool = True,
@@ -99,12 +102,12 @@ def sparse_group_lasso(
     def terms(weight: Weight) -> tuple[Term, ...]:
         return Term(absolute, 1.0), Term(norm, _size_factor(weight, groups, scale_by_size), groups)
 
-    return _alike(model, strength, terms, layers)
+    return _alike(model, strength, terms, layers, by_size=scale_by_size)
 
 
 def group_lasso(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     groups: Groups = "outputs",
     scale_by_size: bool = True,
@@ -114,13 +117,17 @@ def group_lasso(
     norm = Group(L1())
     require_groups(groups)
     return _alike(
-        model, strength, lambda weight: (Term(norm, _size_factor(weight, groups, scale_by_size), groups),), layers
+        model,
+        strength,
+        lambda weight: (Term(norm, _size_factor(weight, groups, scale_by_size), groups),),
+        layers,
+        by_size=scale_by_size,
     )
 
 
 def group_transformed_l1(
     model: nn.Module,
-    strength: float,
+    strength: float | None = None,
     *,
     a: float = 1.0,
     groups: Groups = "outputs",
@@ -135,38 +142,72 @@ def group_transformed_l1(
         strength,
         lambda weight: (Term(transformed, _size_factor(weight, groups, scale_by_size), groups),),
         layers,
+        by_size=scale_by_size,
     )
 
 
-def transformed_l1(model: nn.Module, strength: float, *, a: float = 1.0, **layers: Unpack[LayerOptions]) -> Regularizer:
+def unit_tl1(
+    model: nn.Module,
+    strength: float | None = None,
+    *,
+    a: float = 1.0,
+    balance: float = 0.1,
+    **layers: Unpack[LayerOptions],
+) -> Regularizer:
+    """Omega = (1 - b) sum_u sqrt(size of u) rho_a(||w_u||_2) + b sum_ij rho_a(w_ij): transformed l1 on both levels.
+
+    u runs over the removable units of the network (`groups="units"`), so what becomes zero together can be removed by
+    `shrink`; the second sum, over single weights, makes what stays sparse. b is `balance`: with 0 only units are
+    penalised, with 1 only single weights. `example`, what the model is called with, is required.
+    """
+    if not 0 <= balance <= 1:
+        raise GossamerError(f"`balance` must be between 0 and 1; received {balance!r}.")
+    transformed = TransformedL1(a)
+    on_units = Term(Group(transformed), 1 - balance, "units")
+    terms = (Term(transformed, balance), on_units) if balance > 0 else (on_units,)
+    return _alike(model, strength, lambda weight: terms, layers, by_size=True)
+
+
+def transformed_l1(
+    model: nn.Module, strength: float | None = None, *, a: float = 1.0, **layers: Unpack[LayerOptions]
+) -> Regularizer:
     """Omega(W) = sum_ij (a + 1)|w_ij| / (a + |w_ij|)."""
     penalty = TransformedL1(a)
     return _alike(model, strength, lambda weight: (Term(penalty, 1.0),), layers)
 
 
-def l1(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+def l1(model: nn.Module, strength: float | None = None, **layers: Unpack[LayerOptions]) -> Regularizer:
     """Omega(W) = sum_ij |w_ij|."""
     return _alike(model, strength, lambda weight: (Term(L1(), 1.0),), layers)
 
 
-def l2(model: nn.Module, strength: float, **layers: Unpack[LayerOptions]) -> Regularizer:
+def l2(model: nn.Module, strength: float | None = None, **layers: Unpack[LayerOptions]) -> Regularizer:
     """Omega(W) = 1/2 sum_ij w_ij^2, as a proximal step: it shrinks weights and produces no zeros."""
     return _alike(model, strength, lambda weight: (Term(L2(), 1.0),), layers)
 
 
 def _alike(
-    model: nn.Module, strength: float, terms: Callable[[Weight], tuple[Term, ...]], options: LayerOptions
+    model: nn.Module,
+    strength: float | None,
+    terms: Callable[[Weight], tuple[Term, ...]],
+    options: LayerOptions,
+    *,
+    by_size: bool = False,
 ) -> Regularizer:
     chosen = select(model, strength, options)
-    return Regularizer(strength, tuple(Rule(weight, terms(weight), scale) for weight, scale in chosen))
+    return assemble(
+        model, strength, [Rule(weight, terms(weight), scale) for weight, scale in chosen], options, by_size=by_size
+    )
 
 
 def _balanced(
     model: nn.Module,
-    strength: float,
+    strength: float | None,
     s: float,
     terms: Callable[[Weight, float], tuple[Term, ...]],
     options: LayerOptions,
+    *,
+    by_size: bool = False,
 ) -> Regularizer:
     if not 0 <= s <= 0.5:
         raise GossamerError(f"`s` must be between 0 and 1/2; received {s!r}.")
@@ -174,9 +215,10 @@ def _balanced(
     last = len(chosen) - 1
     balance = [s + (1 - 2 * s) * index / last if last else 0.5 for index in range(len(chosen))]
     rules = [Rule(weight, terms(weight, mu), scale) for (weight, scale), mu in zip(chosen, balance, strict=True)]
-    return Regularizer(strength, tuple(rules))
+    return assemble(model, strength, rules, options, by_size=by_size)
 
 
 def _size_factor(weight: Weight, groups: Groups, scale_by_size: bool) -> float:
     # A constant, not a function of the current shape: removing units during training must not change the objective.
-    return math.sqrt(weight.layout.group_size(groups)) if scale_by_size else 1.0
+    # The sizes of units are known to `assemble`.
+    return math.sqrt(weight.layout.group_size(groups)) if scale_by_size and groups != "units" else 1.0

@@ -6,22 +6,34 @@ objective = loss + strength * Omega,   Omega = sum over weights of scale * sum o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.example import Example
 from gossamer.layers import Groups, Layout, Weight
 from gossamer.penalties import Penalty
+from gossamer.regularizers.units import Units
 
-__all__ = ["Regularizer", "Rule", "Term"]
+__all__ = ["Regularizer", "Rule", "Term", "require_strength"]
+
+
+def require_strength(strength: float | None) -> None:
+    """Raise `GossamerError` unless the strength is None or a finite number that is not negative."""
+    number = isinstance(strength, int | float) and math.isfinite(strength) and strength >= 0
+    if not (number or strength is None):
+        raise GossamerError(f"`strength` must be finite and not negative; received {strength!r}.")
 
 
 @dataclass(frozen=True)
 class Term:
-    """coefficient * penalty, element-wise or, with `groups`, on the weight viewed as (groups, group size)."""
+    """coefficient * penalty, element-wise or, with `groups`, on the weight viewed as (groups, group size).
+
+    Terms on `"units"` are terms of the regularizer, see `Units`.
+    """
 
     penalty: Penalty
     coefficient: float
@@ -75,21 +87,30 @@ class Rule:
 
 @dataclass(frozen=True)
 class Regularizer:
-    """strength * Omega on the weights of a model; created by `integrated_tl1` and the other recipes."""
+    """strength * Omega on the weights of a model; created by `integrated_tl1` and the other recipes.
 
-    strength: float
+    `units` has the terms on removable units and the weights that keep their norms. Parameters that belong to units and
+    have no term of their own (biases, scales and shifts) have rules without terms.
+
+    Without a strength it needs a target (`gossamer.attach(..., target=...)`). `model` and `example` are those that the
+    recipe was given: what a target counts.
+    """
+
+    strength: float | None
     rules: tuple[Rule, ...]
+    units: Units | None = None
+    model: nn.Module | None = field(default=None, repr=False, compare=False)
+    example: Example | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        number = isinstance(self.strength, int | float)
-        if not (number and math.isfinite(self.strength) and self.strength >= 0):
-            raise GossamerError(f"`strength` must be finite and not negative; received {self.strength!r}.")
+        require_strength(self.strength)
         if not self.rules:
             raise GossamerError("No weight is left to regularize. Choose other layers by `only` and `skip`.")
 
     def value(self) -> Tensor:
         """Omega of the current weights, without the strength: objective = loss + strength * value()."""
-        return torch.stack([rule.value().to("cpu", torch.float64) for rule in self.rules]).sum()
+        total = torch.zeros((), dtype=torch.float64) if self.units is None else self.units.value()
+        return total + sum(rule.value().to("cpu", torch.float64) for rule in self.rules if rule.terms)
 
     def owned_by(self, optimizer: Optimizer) -> Regularizer:
         """The part of this regularizer whose weights the optimizer trains, for models with several optimizers."""
@@ -97,15 +118,17 @@ class Regularizer:
         rules = tuple(rule for rule in self.rules if id(rule.weight.parameter) in owned)
         if not rules:
             raise GossamerError(f"This {type(optimizer).__name__} trains none of the weights of this regularizer.")
-        return replace(self, rules=rules)
+        units = None if self.units is None else self.units.owned_by({id(rule.weight.parameter) for rule in rules})
+        return replace(self, rules=rules, units=units)
 
     def __str__(self) -> str:
-        width = max(len(rule.name) for rule in self.rules)
-        lines = [f"strength {self.strength:g}"]
-        for rule in self.rules:
+        with_terms = [rule for rule in self.rules if rule.terms]
+        width = max((len(rule.name) for rule in with_terms), default=0)
+        lines = ["strength by target" if self.strength is None else f"strength {self.strength:g}"]
+        for rule in with_terms:
             terms = " + ".join(
                 f"{rule.scale * term.coefficient:.4g} {term.penalty}" + (f" of {term.groups}" if term.groups else "")
                 for term in rule.terms
             )
             lines.append(f"  {rule.name:<{width}}  {terms}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([] if self.units is None else self.units.describe())])

@@ -8,7 +8,8 @@ constant. It works in four steps, one package each; imports only point from late
     decide   which units are live, as a least fixed point; the plan that follows
     apply    carry out the plan on a copy, on the graph or in place; verify the outputs
 
-What is not analysed, or does not verify, stays, and the plan says why. `api` has the public calls.
+What is not analysed, or does not verify, stays, and the plan says why. `api` has the public calls, `remaining` what
+they would leave at this moment of a training.
 
 An example. Channel 1 of the convolution is dead, and the batch norm shifts it to 0.5:
 
@@ -42,15 +43,19 @@ analysis was repeated at that size, and the constant 0.5 is the same there, so i
 """
 
 from gossamer.shrinking.api import GraphFormWarning, plan, shrink, shrink_
-from gossamer.shrinking.apply import ParameterState, register_state, take, zero_dead_biases
-from gossamer.shrinking.decide import Channels, Fold, Plan, Size
+from gossamer.shrinking.apply import GuardError, ParameterState, register_state, take, zero_dead_biases
+from gossamer.shrinking.decide import Change, Channels, Fold, Plan, Size
+from gossamer.shrinking.remaining import Remaining
 
 __all__ = [
+    "Change",
     "Channels",
     "Fold",
     "GraphFormWarning",
+    "GuardError",
     "ParameterState",
     "Plan",
+    "Remaining",
     "Size",
     "plan",
     "register_state",

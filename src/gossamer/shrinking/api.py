@@ -8,7 +8,9 @@ training forward is therefore unchanged, and evaluation may differ until the run
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -16,14 +18,19 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
-from gossamer.example import Call, Example, call_with
+from gossamer.example import Example, call_with
 from gossamer.shrinking.analyse import Analysis, analyse
 from gossamer.shrinking.apply import (
     InPlace,
     Reference,
+    accepted_inputs,
+    accepts,
     apply_in_place,
+    at_least_two,
+    changed_dims,
     check_owner,
     evaluation_reference,
+    matching_copy,
     smaller_copy,
     smaller_graph,
     training_reference,
@@ -34,6 +41,12 @@ from gossamer.shrinking.trace import TracedModel, trace
 __all__ = ["Form", "GraphFormWarning", "plan", "shrink", "shrink_"]
 
 Form = Literal["auto", "module", "graph"]
+
+_WORTH_A_GRAPH, _WORTH_FIXED_SIZES = 0.95, 0.75
+"""`form="auto"` takes a graph if it keeps at most this share of the parameters that the class keeps.
+
+The second share is that of a graph that refuses sizes of the input which the class accepts.
+"""
 
 _EVALUATION_DIFFERS = (
     "the training forward is unchanged; in evaluation mode the outputs differ until the running means have converged, "
@@ -55,7 +68,9 @@ def shrink(model: nn.Module, example: Example, *, form: Form = "auto") -> nn.Mod
         example: what the model is called with: a tensor, a tuple of arguments, or a dict of keyword arguments.
         form: `"module"` returns the user's own class, and keeps units whose number is hard-coded in its forward;
             `"graph"` returns the exported graph with fewer units; `"auto"` returns the module, unless the graph has
-            fewer parameters because of hard-coded sizes, and then warns with `GraphFormWarning`.
+            at least 5 % fewer parameters because of hard-coded sizes (25 % if it is bound to the sizes of the example
+            and the module is not), and then warns with `GraphFormWarning`. A graph checks its inputs, and raises a
+            `GuardError` for sizes and arguments that it was not exported for.
 
     Returns:
         The smaller module, in the same training or evaluation mode as `model` (a graph always computes what the
@@ -76,18 +91,35 @@ def plan(model: nn.Module, example: Example, *, form: Form = "auto") -> Plan:
     return replace(found.plan, module=found.result)
 
 
-def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None = None) -> Plan:
-    """Remove the units that do nothing from the model, in place; training continues unchanged.
+def shrink_(
+    model: nn.Module, example: Example, *, optimizer: Optimizer | None = None, also: Sequence[nn.Module] = ()
+) -> Plan:
+    """Remove the units that do nothing from the model, in place; training continues.
 
     Parameter objects stay the same and hold smaller tensors. Gradients, the optimizer's state (momentum, moments,
     anything of a parameter's shape) and state that is registered with `register_state` are sliced alike; a bias that
-    has to be created joins the parameter group of its weight. Learning-rate schedulers and checkpoints keep working. If
-    anything fails, model and optimizer are as they were.
+    has to be created follows its weight in the parameter group. Learning-rate schedulers and checkpoints keep working.
+    If anything fails, model, copies and optimizer are as they were.
+
+    The forward is that of the full network. A forward that is random in training mode is compared with equal random
+    numbers, so units that noise of their own is added to stay. The following steps are those of the full network, if
+    there the removed weights that are zero are held at zero (`ProximalStep.hold`), the removed units were zero, and
+    the optimizer works element by element. They are not, although the next forward is the same:
+
+    - where a constant other than zero was folded: the full network would train the weights that read it, the smaller
+      one trains the bias;
+    - where an unread unit was not held: the full network might read it again later;
+    - where something is taken over all entries, as in clipping by the global norm of gradients that are not zero;
+    - where random numbers are drawn in the shape of the units, as in dropout: the smaller network draws others.
 
     Args:
         model: the model in training; exactness holds for the mode in which it is, training or evaluation.
         example: what the model is called with: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        optimizer: the optimizer that trains it.
+        optimizer: the optimizer that trains it. LBFGS, Adafactor and Muon are refused: their steps depend on whole
+            tensors.
+        also: copies of the model to cut at the same indices, such as an exponential moving average
+            (`torch.optim.swa_utils.AveragedModel`, or anything that holds the copy as `module`). Constants are folded
+            with the amounts of `model`. The outputs of a copy are kept as far as its removed units do nothing either.
 
     Returns:
         What was done; it prints as a table.
@@ -95,10 +127,10 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
     call = call_with(model, example)
     if optimizer is not None:
         check_owner(model, optimizer)
+    copies = [matching_copy(model, copy) for copy in also]
     evaluation = evaluation_reference(model, call)
     in_training = any(module.training for module in model.modules())
-    training = training_reference(model, evaluation) if in_training else None
-    reference = evaluation if training is None else training
+    reference = training_reference(model, evaluation) if in_training else evaluation
     traced = trace(model, call)
 
     def build(candidate: Plan, _: Decision) -> bool | None:
@@ -110,13 +142,9 @@ def shrink_(model: nn.Module, example: Example, *, optimizer: Optimizer | None =
         finally:
             change.undo()
 
-    found = largest_verified_plan(
-        _analyse(model, traced, reference, training=in_training),
-        build,
-        coarser=lambda: _analyse(model, traced, reference, training=in_training, whole_heads=True),
-    ).plan
-    apply_in_place(model, found, optimizer)
-    if training is not None and not found.empty and not evaluation.matches(model):
+    found = largest_verified_plan(_analyse(model, traced, reference, training=in_training), build).plan
+    apply_in_place(model, found, optimizer, copies)
+    if in_training and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
     return found
 
@@ -128,31 +156,33 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
     call = call_with(model, example)
     reference = evaluation_reference(model, call)
     if form == "graph":
-        return _as_graph(model, call, reference)
+        return _as_graph(model, reference, _trace_symbolically(model, reference) or trace(model, call))
     traced = trace(model, call)
     by_module = _as_module(model, traced, reference)
     if form == "module" or not by_module.restricted:
         return by_module
-    by_graph = _as_graph(model, call, reference, traced)
-    if by_graph.plan.weights_after >= by_module.plan.weights_after:
+    traced = _trace_symbolically(model, reference) or traced
+    by_graph = _as_graph(model, reference, traced)
+    takes_other_sizes = reference.other_sizes is None or accepts(traced, reference.other_sizes)
+    worth = _WORTH_A_GRAPH if takes_other_sizes else _WORTH_FIXED_SIZES
+    if by_graph.plan.weights_after > worth * by_module.plan.weights_after:
         return by_module
-    note = (
+    return replace(by_graph, plan=by_graph.plan.with_note(_why_a_graph(by_graph.plan, by_module.plan)))
+
+
+def _why_a_graph(graph: Plan, module: Plan) -> str:
+    return (
         "the exported graph is returned, because the class cannot lose all of these units (its forward has sizes "
         "hard-coded, or calls a shared layer in different ways): the graph keeps "
-        f"{by_graph.plan.weights_after:,} parameters, form='module' would keep {by_module.plan.weights_after:,}"
+        f"{graph.weights_after:,} parameters, form='module' would keep {module.weights_after:,}; {graph.notes[-1]}"
     )
-    return replace(by_graph, plan=by_graph.plan.with_note(note))
 
 
 def _as_module(model: nn.Module, traced: TracedModel, reference: Reference) -> Verified[nn.Module]:
     def build(candidate: Plan, _: Decision) -> nn.Module | None:
         return reference.verified(lambda: smaller_copy(model, candidate))
 
-    return largest_verified_plan(
-        _analyse(model, traced, reference),
-        build,
-        coarser=lambda: _analyse(model, traced, reference, whole_heads=True),
-    )
+    return largest_verified_plan(_analyse(model, traced, reference), build)
 
 
 def _analyse(model: nn.Module, traced: TracedModel, reference: Reference, **options: bool) -> Analysis:
@@ -163,19 +193,38 @@ def _analyse(model: nn.Module, traced: TracedModel, reference: Reference, **opti
     return analysis
 
 
-def _as_graph(
-    model: nn.Module, call: Call, reference: Reference, traced: TracedModel | None = None
-) -> Verified[nn.Module]:
-    """Traced with a symbolic batch size if the model allows it, else at the batch size of the example."""
-    try:
-        traced = trace(model, call, dynamic_batch=True)
-    except GossamerError:
-        traced = traced or trace(model, call)
+def _as_graph(model: nn.Module, reference: Reference, traced: TracedModel) -> Verified[nn.Module]:
+    """The traced graph, made smaller. Its guards refuse what it was not traced for."""
     analysis = _analyse(model, traced, reference, rewrites_graph=True)
-    fixed = reference.at_example_sizes()  # the graph has guards against other sizes
+    reference = reference.with_size_one(model)
 
     def build(candidate: Plan, decision: Decision) -> nn.Module | None:
-        return fixed.verified(lambda: smaller_graph(analysis, candidate, decision))
+        for size_one in (True, False):
+            make = functools.partial(smaller_graph, analysis, candidate, decision, size_one=size_one)
+            graph = reference.verified(make)
+            if graph is not None:
+                return graph
+        return None
 
     found = largest_verified_plan(analysis, build)
-    return replace(found, plan=replace(found.plan, form="graph"))
+    note = (
+        f"a graph computes in evaluation mode only, and takes {accepted_inputs(traced.inputs)}; it refuses other "
+        "sizes, sizes at which the forward takes another branch, and other arguments than those of the example"
+    )
+    return replace(found, plan=replace(found.plan, form="graph").with_note(note))
+
+
+def _trace_symbolically(model: nn.Module, reference: Reference) -> TracedModel | None:
+    """The model exported with symbolic sizes: all that may change, else the batch size, else None."""
+    if reference.other_sizes is None:
+        return None
+    free = changed_dims(reference.example, reference.other_sizes)
+    only_batch = [dims & {0} for dims in free]
+    for dims in dict.fromkeys((tuple(free), tuple(only_batch))):
+        try:
+            traced = trace(model, at_least_two(reference.example, dims), symbolic=dims) if any(dims) else None
+        except GossamerError:
+            continue
+        if traced is not None and accepts(traced, reference.example):
+            return traced
+    return None

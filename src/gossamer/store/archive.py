@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import GossamerError
+from gossamer.store import strict_json
 from gossamer.store.manifest import Manifest
 from gossamer.store.sparse import decode
 
@@ -31,6 +32,13 @@ _LARGEST_HEADER = 16 * 2**20
 
 # What safetensors and torch raise on a header that contradicts itself.
 _UNREADABLE = (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError)
+
+# The names that the safetensors format gives to the types.
+_TYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+}  # fmt: skip
 
 
 def checksum(parts: tuple[Tensor, ...]) -> int:
@@ -57,17 +65,17 @@ def write_archive(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) 
 
 @dataclass(frozen=True)
 class Archive:
-    """An open file whose manifest fits its list of tensors."""
+    """The content of a file whose manifest fits its list of tensors."""
 
     manifest: Manifest
     nbytes: int
-    handle: Any
+    stored: Mapping[str, Any]
 
     def tensor(self, name: str) -> Tensor:
         """The tensor `name`, in memory of its own, checked against the manifest."""
         record = self.manifest.tensors[name]
         try:
-            parts = tuple(self.handle.get_tensor(name + part) for part in record.encoding.parts)
+            parts = tuple(_as_tensor(self.stored[name + part]) for part in record.encoding.parts)
             if checksum(parts) != record.checksum:
                 raise GossamerError("its bytes do not match their checksum")
             # Any byte but 0 and 1 in a tensor of truth values is undefined behaviour for torch.
@@ -82,14 +90,17 @@ class Archive:
 def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
     """Open the file at `path`; every error inside the block then says which file it is about."""
     try:
-        nbytes = _check_file(path)
-        with _open_safetensors(path) as handle:
-            manifest = _manifest(handle)
-            expected = {name + part for name, record in manifest.tensors.items() for part in record.encoding.parts}
-            if set(handle.keys()) != expected:
-                differing = sorted(expected.symmetric_difference(handle.keys()))
-                raise _damaged("the list of tensors", f"file and manifest differ in {differing[0]!r:.80}")
-            yield Archive(manifest, nbytes, handle)
+        content = _read(path)
+        try:
+            stored = dict(safetensors.deserialize(content))  # type: ignore[no-untyped-call]
+        except _UNREADABLE as error:
+            raise _damaged("the header", error) from error
+        manifest = _manifest(content)
+        expected = {name + part for name, record in manifest.tensors.items() for part in record.encoding.parts}
+        if set(stored) != expected:
+            differing = sorted(expected.symmetric_difference(stored))
+            raise _damaged("the list of tensors", f"file and manifest differ in {differing[0]!r:.80}")
+        yield Archive(manifest, len(content), stored)
     except GossamerError as error:
         raise GossamerError(f"cannot load {os.fspath(path)!r}: {error}") from error
 
@@ -100,36 +111,41 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         return archive.manifest
 
 
-def _check_file(path: str | os.PathLike[str]) -> int:
-    """The size of the file in bytes, if it is a plain file with a header of a sane length."""
+def _read(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of the file, if it is a plain file with a header of a sane length.
+
+    Read, not mapped into memory: a mapped file that another process truncates kills the reader with SIGBUS.
+    """
     try:
         # Opening a pipe or a device could wait for ever, or never end.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise GossamerError("it is not a plain file. Give the path of a file that gossamer saved.")
         with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            nbytes = os.fstat(file.fileno()).st_size
+            start = file.read(8)
+            length, nbytes = int.from_bytes(start, "little"), os.fstat(file.fileno()).st_size
+            if nbytes < 8 or length > min(nbytes - 8, _LARGEST_HEADER):
+                raise _damaged("the header", f"it claims {length} bytes in a file of {nbytes}")
+            return start + file.read(nbytes - 8)
     except (OSError, ValueError) as error:
         if isinstance(error, GossamerError):
             raise
         raise GossamerError(f"{error}. Give the path of a file that gossamer saved.") from error
-    if nbytes < 8 or length > min(nbytes - 8, _LARGEST_HEADER):
-        raise _damaged("the header", f"it claims {length} bytes in a file of {nbytes}")
-    return nbytes
 
 
-@contextmanager
-def _open_safetensors(path: str | os.PathLike[str]) -> Iterator[Any]:
+def _as_tensor(entry: Mapping[str, Any]) -> Tensor:
+    dtype = _TYPES[entry["dtype"]]
+    if not entry["data"]:
+        return torch.empty(entry["shape"], dtype=dtype)
+    return torch.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"])
+
+
+def _manifest(content: bytes) -> Manifest:
+    header = content[8 : 8 + int.from_bytes(content[:8], "little")]
     try:
-        opened = safetensors.safe_open(os.fspath(path), framework="pt")
-    except _UNREADABLE as error:
+        metadata = strict_json.mapping(strict_json.parse(header.decode()), "the header").get("__metadata__")
+    except (GossamerError, UnicodeDecodeError) as error:
         raise _damaged("the header", error) from error
-    with opened as handle:
-        yield handle
-
-
-def _manifest(handle: Any) -> Manifest:
-    entry = (handle.metadata() or {}).get(_MANIFEST)
+    entry = (metadata or {}).get(_MANIFEST)
     if entry is None:
         raise GossamerError(
             "it is a safetensors file without a manifest of gossamer. "

@@ -10,7 +10,7 @@ from torch import nn
 
 from gossamer.errors import GossamerError
 from gossamer.layers import CompactMultiheadAttention, LayerKind, kind_of
-from gossamer.layers.kinds import Shape
+from gossamer.layers.kind import Shape
 
 __all__ = ["Shape", "Size", "check_layer", "size_attributes", "torch_kind"]
 

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from gossamer.errors import GossamerError
 from gossamer.layers import CompactMultiheadAttention, compact_attention, is_compactable, restore_attention
 from gossamer.store.archive import Archive, open_archive
-from gossamer.store.layer_checks import check_layer
+from gossamer.store.layer_checks import Size, check_layer
 from gossamer.store.manifest import Manifest, class_name
-from gossamer.store.sizes import SizeChange, extent, largest_size, size_changes
+from gossamer.store.sizes import SizeChange, extent, largest_size, resizing_factors, size_changes
 from gossamer.store.slots import Slot, slots
 from gossamer.store.structure import check_structure
 
-__all__ = ["load"]
+__all__ = ["load", "resize_"]
 
 _COMPACT_ATTENTION = class_name(CompactMultiheadAttention(1, 1))
 
@@ -48,13 +48,31 @@ def load(path: str | os.PathLike[str], model: Model) -> Model:
     with open_archive(path) as archive, _attentions_compacted(archive.manifest, model):
         manifest = archive.manifest
         check_structure(manifest, model, places)
-        changes = _check_sizes(manifest, model)
+        changes = _check_sizes(manifest, model, places)
         _check_memory(archive, places)
         values = {name: archive.tensor(name).to(_device(places[name])) for name in manifest.tensors}
     for change in changes:
         change.apply()
     _fill(places, values, manifest.ties)
     return model
+
+
+def resize_(model: nn.Module, manifest: Manifest) -> None:
+    """Give `model` the sizes of the network that `manifest` describes, in place; its values are undefined afterwards.
+
+    For state dicts of a smaller network, which are then loaded as usual. All checks come first, as in `load`.
+    """
+    places = slots(model)
+    with _attentions_compacted(manifest, model):
+        check_structure(manifest, model, places)
+        changes = _check_sizes(manifest, model, places)
+    for change in changes:
+        change.apply()
+    empty = {
+        name: torch.empty(record.shape, dtype=record.dtype, device=_device(places[name]))
+        for name, record in manifest.tensors.items()
+    }
+    _fill(places, empty, manifest.ties)
 
 
 @contextmanager
@@ -64,14 +82,10 @@ def _attentions_compacted(manifest: Manifest, model: nn.Module) -> Iterator[None
     try:
         for path, module in model.named_modules():
             record = manifest.modules.get(path)
-            width = record.sizes.get("full_head_dim") if record and record.type == _COMPACT_ATTENTION else None
-            if (
-                isinstance(width, int)
-                and width > 0
-                and type(module) is nn.MultiheadAttention
-                and is_compactable(module)
-            ):
-                compact_attention(module, full_head_dim=width)
+            saved = _compact_sizes(record.sizes) if record and record.type == _COMPACT_ATTENTION else None
+            if saved is not None and type(module) is nn.MultiheadAttention and is_compactable(module):
+                width, heads, kept = saved
+                compact_attention(module, full_head_dim=width, full_num_heads=heads, kept_heads=kept)
                 changed.append(module)
         yield
     except BaseException:
@@ -80,14 +94,25 @@ def _attentions_compacted(manifest: Manifest, model: nn.Module) -> Iterator[None
         raise
 
 
-def _check_sizes(manifest: Manifest, model: nn.Module) -> list[SizeChange]:
+def _compact_sizes(sizes: Mapping[str, Size]) -> tuple[int, int, tuple[int, ...]] | None:
+    """Original width and number of heads, and the heads that are left; None if these are no such sizes."""
+    width, heads, kept = (sizes.get(name) for name in ("full_head_dim", "full_num_heads", "kept_heads"))
+    if not (isinstance(width, int) and isinstance(heads, int) and isinstance(kept, tuple)):
+        return None
+    ordered = list(kept) == sorted(set(kept)) and len(kept) == sizes.get("num_heads")
+    return (width, heads, kept) if width > 0 and ordered and all(0 <= head < heads for head in kept) else None
+
+
+def _check_sizes(manifest: Manifest, model: nn.Module, places: Mapping[str, Slot]) -> list[SizeChange]:
     shapes = {name: record.shape for name, record in manifest.tensors.items()}
     limit = largest_size(shapes.values())
     all_shapes = shapes | {name: shapes[same] for name, same in manifest.ties.items()}
+    present = {name: tuple(slot.tensor.shape) for name, slot in places.items() if slot.tensor is not None}
+    factors = resizing_factors(present, all_shapes)
     changes = []
     for path, module in model.named_modules(remove_duplicate=False):
         record = manifest.modules[path]
-        changes += size_changes(path, module, record, limit)
+        changes += size_changes(path, module, record, limit, factors)
         check_layer(path, module, record.sizes, all_shapes)
     return changes
 

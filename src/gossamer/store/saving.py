@@ -17,10 +17,10 @@ from gossamer.store.layer_checks import check_layer
 from gossamer.store.manifest import Manifest, ModuleRecord, TensorRecord, check_dtype, class_name, gossamer_version
 from gossamer.store.sizes import largest_size, public_sizes, within
 from gossamer.store.slots import derived_buffers, slots
-from gossamer.store.sparse import dense, smallest
+from gossamer.store.sparse import Encoding, dense, smallest
 from gossamer.store.strict_json import Json
 
-__all__ = ["save"]
+__all__ = ["manifest_of", "save"]
 
 
 def save(
@@ -49,7 +49,33 @@ def save(
         name: TensorRecord(tuple(tensor.shape), tensor.dtype, encoded[name].encoding, checksum(encoded[name].parts))
         for name, tensor in tensors.items()
     }
-    manifest = Manifest(
+    manifest = _manifest(model, records, ties, provenance)
+    stored = {
+        name + part: tensor
+        for name, code in encoded.items()
+        for part, tensor in zip(code.encoding.parts, code.parts, strict=True)
+    }
+    with staged(path) as place:
+        write_archive(place, manifest, stored)
+
+
+def manifest_of(model: nn.Module, provenance: Mapping[str, Json] | None = None) -> Manifest:
+    """What `model` is made of, as in the file that `save` writes; without encodings and checksums."""
+    tensors, ties = _tensors_and_ties(model)
+    _check_can_be_rebuilt(model, tensors)
+    records = {
+        name: TensorRecord(tuple(tensor.shape), tensor.dtype, Encoding.DENSE, 0) for name, tensor in tensors.items()
+    }
+    return _manifest(model, records, ties, provenance)
+
+
+def _manifest(
+    model: nn.Module,
+    records: Mapping[str, TensorRecord],
+    ties: Mapping[str, str],
+    provenance: Mapping[str, Json] | None,
+) -> Manifest:
+    return Manifest(
         gossamer=gossamer_version(),
         torch=str(torch.__version__),
         modules=_module_records(model, largest_size(record.shape for record in records.values())),
@@ -58,13 +84,6 @@ def save(
         derived={name: tuple(buffer.shape) for name, buffer in derived_buffers(model).items()},
         provenance=_checked_provenance(provenance or {}),
     )
-    stored = {
-        name + part: tensor
-        for name, code in encoded.items()
-        for part, tensor in zip(code.encoding.parts, code.parts, strict=True)
-    }
-    with staged(path) as place:
-        write_archive(place, manifest, stored)
 
 
 def _tensors_and_ties(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -131,8 +150,9 @@ def _check_can_be_rebuilt(model: nn.Module, tensors: Mapping[str, Tensor]) -> No
         if isinstance(module, torch.fx.GraphModule | torch.jit.ScriptModule):
             raise GossamerError(
                 f"{path or 'the model'!r} is a {type(module).__name__}: a traced graph, which no class can rebuild. "
-                "Use gossamer.export_onnx(model, path, example) or torch.export.save, "
-                'or shrink with form="module" to keep your class.'
+                "Save its program with torch.export.save(torch.export.export(model, (x,)), 'net.pt2') and get it back "
+                "with torch.export.load('net.pt2').module(), write it with gossamer.export_onnx(model, path, x), or "
+                'shrink with form="module" to keep your class.'
             )
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             raise GossamerError(

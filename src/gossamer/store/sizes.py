@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from gossamer.errors import GossamerError
 from gossamer.store.layer_checks import Shape, Size, size_attributes
 from gossamer.store.manifest import ModuleRecord
 
-__all__ = ["SizeChange", "extent", "largest_size", "public_sizes", "size_changes", "within"]
+__all__ = ["SizeChange", "extent", "largest_size", "public_sizes", "resizing_factors", "size_changes", "within"]
 
 # Sizes up to this one are never absurd, however small the network.
 _ALWAYS_SANE = 2**16
@@ -55,7 +56,24 @@ def within(size: Size, limit: int) -> bool:
     return all(abs(number) <= limit for number in _numbers(size))
 
 
-def size_changes(path: str, module: nn.Module, record: ModuleRecord, limit: int) -> list[SizeChange]:
+def resizing_factors(present: Mapping[str, Shape], saved: Mapping[str, Shape]) -> frozenset[Fraction]:
+    """By what factors dimensions of the network's tensors differ in the file.
+
+    An attribute of a class of the user's own may be a width, a number of heads or anything else. One that follows the
+    tensors changes by the factor of some dimension of theirs; any other is not a size that shrinking has changed.
+    """
+    pairs = {
+        pair
+        for name in present.keys() & saved.keys()
+        if len(present[name]) == len(saved[name])
+        for pair in zip(present[name], saved[name], strict=True)
+    }
+    return frozenset(Fraction(new, old) for old, new in pairs if old and old != new)
+
+
+def size_changes(
+    path: str, module: nn.Module, record: ModuleRecord, limit: int, factors: frozenset[Fraction]
+) -> list[SizeChange]:
     """What has to change in `module` to have the sizes of `record`; an error for what a smaller network cannot ask."""
     changes = []
     own = public_sizes(module)
@@ -70,7 +88,8 @@ def size_changes(path: str, module: nn.Module, record: ModuleRecord, limit: int)
             )
         if present == wanted:
             continue
-        if changeable is not None and name not in changeable:
+        follows = name in changeable if changeable is not None else _follows(wanted, present, factors)
+        if not follows:
             raise GossamerError(
                 f"{where} is {_said(wanted)} in the file and {present} in the model, and is not a size that shrinking "
                 "changes. Make the model with the settings of the saved one."
@@ -97,6 +116,11 @@ def _is_sane(wanted: Size, present: Size, limit: int) -> bool:
     # A number that stays as it is may be anything: -1 in a view's shape, say.
     pairs = zip(_numbers(wanted), _numbers(present), strict=True)
     return all(new == old or 0 <= new <= limit for new, old in pairs)
+
+
+def _follows(wanted: Size, present: Size, factors: frozenset[Fraction]) -> bool:
+    pairs = zip(_numbers(wanted), _numbers(present), strict=True)
+    return all(new == old or (old != 0 and Fraction(new, old) in factors) for new, old in pairs)
 
 
 def _numbers(size: Size) -> tuple[int, ...]:

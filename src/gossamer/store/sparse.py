@@ -14,6 +14,7 @@ counts as a value, so decoding restores the tensor bit by bit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -60,6 +61,10 @@ class Encoded:
 
 
 _LONG_GAP = 255
+
+# Bytes of a pattern that are decoded at a time: positions take eight bytes each, far more than the pattern itself.
+_CHUNK = 2**13
+
 _HEADER_ENTRY = 80
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -97,13 +102,15 @@ def decode(encoding: Encoding, parts: tuple[Tensor, ...], shape: tuple[int, ...]
     values, pattern = parts
     if values.dtype is not dtype or values.dim() != 1 or pattern.dtype is not torch.uint8 or pattern.dim() != 1:
         raise GossamerError(f"its values or its {encoding.value} are not lists of {dtype} and of bytes")
-    count = math.prod(shape)
-    places = _PLACES[encoding](pattern.numpy(), count)
-    if len(places) != values.numel():
-        raise GossamerError(f"its {encoding.value} has room for {len(places)} values, and {values.numel()} are stored")
     stored = _bits(values)
-    bits = np.zeros(count, dtype=stored.dtype)
-    bits[places] = stored
+    bits = np.zeros(math.prod(shape), dtype=stored.dtype)
+    done = 0
+    for places in _PLACES[encoding](pattern.numpy(), bits.size):
+        piece = stored[done : done + len(places)]
+        bits[places[: len(piece)]] = piece
+        done += len(places)
+    if done != stored.size:
+        raise GossamerError(f"its {encoding.value} has room for {done} values, and {stored.size} are stored")
     return torch.from_numpy(bits).view(dtype).reshape(shape)
 
 
@@ -120,22 +127,31 @@ def _gaps(places: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.uint8]:
     return gaps
 
 
-def _places_from_gaps(gaps: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.intp]:
-    ends = gaps != _LONG_GAP
-    # A byte below 255 also steps over the value that follows its zeros.
-    places: npt.NDArray[np.intp] = (np.cumsum(gaps, dtype=np.intp) + np.cumsum(ends) - 1)[ends]
-    if gaps.size == 0 or not ends[-1] or places[-1] != count:
-        raise GossamerError(f"its gaps do not end at its {count} elements")
-    return places[:-1]
+def _places_from_gaps(gaps: npt.NDArray[np.uint8], count: int) -> Iterator[npt.NDArray[np.intp]]:
+    end = -1  # the last element passed so far
+    for first in range(0, gaps.size, _CHUNK):
+        chunk = gaps[first : first + _CHUNK]
+        ends = chunk != _LONG_GAP
+        # A byte below 255 also steps over the value that follows its zeros.
+        passed = end + np.cumsum(chunk, dtype=np.intp) + np.cumsum(ends, dtype=np.intp)
+        end = int(passed[-1])
+        if end == count and ends[-1] and first + _CHUNK >= gaps.size:
+            yield passed[ends][:-1]
+            return
+        if end >= count:
+            break
+        yield passed[ends]
+    raise GossamerError(f"its gaps do not end at its {count} elements")
 
 
-def _places_from_mask(mask: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.intp]:
+def _places_from_mask(mask: npt.NDArray[np.uint8], count: int) -> Iterator[npt.NDArray[np.intp]]:
     if mask.size != -(-count // 8):
         raise GossamerError(f"its mask has {mask.size} bytes for {count} elements")
-    places = np.flatnonzero(np.unpackbits(mask))
-    if places.size and places[-1] >= count:
-        raise GossamerError(f"its mask marks element {places[-1]} of {count}")
-    return places
+    for first in range(0, mask.size, _CHUNK):
+        places = 8 * first + np.flatnonzero(np.unpackbits(mask[first : first + _CHUNK]))
+        if places.size and places[-1] >= count:
+            raise GossamerError(f"its mask marks element {places[-1]} of {count}")
+        yield places
 
 
 _PLACES = {Encoding.MASK: _places_from_mask, Encoding.GAPS: _places_from_gaps}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from gossamer.measurement import measure
 from gossamer.shrinking import shrink
-from gossamer.store import export_onnx
-from gossamer_lab.bench.alternatives import NOT_INSTALLED, optional_import, torch_pruning_removal
+from gossamer_lab.bench.alternatives import NOT_INSTALLED, torch_pruning_removal
+from gossamer_lab.bench.engines import Call, Engine, in_onnx_runtime, in_pytorch
 from gossamer_lab.bench.models import Block, lenet, perceptron, residual_network
 from gossamer_lab.bench.result import Machine, Result, Value
 from gossamer_lab.bench.timing import Timing, time_interleaved
@@ -129,9 +127,9 @@ def _rows(case: Case, batches: Sequence[int], seconds: float) -> list[dict[str, 
     rows = []
     for batch in batches:
         images = torch.randn(batch, *case.image)
-        rows.append(_row(case.name, batch, "PyTorch", _in_torch(networks, images), seconds))
-        if optional_import("onnxruntime") is not None:
-            rows.append(_row(case.name, batch, "ONNX Runtime", _in_onnx(networks, images), seconds))
+        for engine, name in ((in_pytorch, "PyTorch"), (in_onnx_runtime, "ONNX Runtime")):
+            if calls := _calls(engine, networks, images):
+                rows.append(_row(case.name, batch, name, calls, seconds))
     return [{**row, "MAC ratio": mac_ratio} for row in rows]
 
 
@@ -155,29 +153,6 @@ def _row(
     return row
 
 
-def _in_torch(networks: dict[str, nn.Module], images: Tensor) -> dict[str, Callable[[], object]]:
-    def forward(network: nn.Module) -> Callable[[], object]:
-        @torch.inference_mode()
-        def call() -> object:
-            return network(images)
-
-        return call
-
-    return {name: forward(network) for name, network in networks.items()}
-
-
-def _in_onnx(networks: dict[str, nn.Module], images: Tensor) -> dict[str, Callable[[], object]]:
-    runtime = optional_import("onnxruntime")
-    assert runtime is not None  # checked by the caller
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-
-    def forward(network: nn.Module) -> Callable[[], object]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "network.onnx")
-            export_onnx(network, path, images[:2] if len(images) > 1 else images.expand(2, *images.shape[1:]))
-            session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        inputs = {session.get_inputs()[0].name: images.numpy()}
-        return lambda: session.run(None, inputs)
-
-    return {name: forward(network) for name, network in networks.items()}
+def _calls(engine: Engine, networks: dict[str, nn.Module], images: Tensor) -> dict[str, Call]:
+    calls = {name: engine(network, images, torch.get_num_threads()) for name, network in networks.items()}
+    return {name: call for name, call in calls.items() if call is not None}

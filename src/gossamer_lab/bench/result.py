@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from gossamer.errors import GossamerError
 from gossamer.files import write_atomically
 from gossamer_lab.reporting.tables import Table
 
-__all__ = ["Machine", "Result", "Value", "page_section", "read_result", "result_file"]
+__all__ = ["Machine", "Result", "Value", "read_result", "result_file"]
 
 Value = str | int | float | None
 
@@ -100,19 +99,6 @@ def read_result(path: Path) -> Result:
         return Result(machine=machine, rows=tuple(content.pop("rows")), **content)
     except (ValueError, TypeError, KeyError) as error:
         raise GossamerError(f"`{path}` is not a result of `gossamer bench`: {error}.") from error
-
-
-def page_section(folder: Path) -> Callable[[str], str]:
-    """Return the function that renders a benchmark's section of a documentation page from its result file."""
-
-    def section(name: str) -> str:
-        path = result_file(name, folder)
-        if not path.exists():
-            return f"(not measured yet: `gossamer bench {name}`)"
-        result = read_result(path)
-        return f"{result.title[0].upper()}{result.title[1:]}.\n\n{result.table().markdown()}"
-
-    return section
 
 
 def _cell(value: Value) -> str:

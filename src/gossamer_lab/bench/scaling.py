@@ -65,7 +65,8 @@ def _step(weights: int, tensors: int) -> tuple[Callable[[], object], int, Callab
     width = max(1, round((weights / tensors) ** 0.5))
     model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(tensors)))
     optimizer = _NoOptimizer(model.parameters())
-    attach(optimizer, integrated_tl1(model, 1e-4), compile=True)
+    # It moves no weight, so its step size cannot be measured.
+    attach(optimizer, integrated_tl1(model, 1e-4), compile=True, step_size=lambda _, group, __: group["lr"])
     for parameter in model.parameters():
         parameter.grad = torch.zeros(1).expand_as(parameter)
     sources = [parameter.detach() for parameter in model.parameters()]

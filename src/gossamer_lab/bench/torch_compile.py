@@ -93,7 +93,7 @@ def _compiled(grouped: bool) -> Callable[[Tensor, Tensor], object]:
 
 
 def _transformed_l1(w: Tensor, step: Tensor, coefficients: list[float]) -> Tensor:
-    """Compute the step of `TransformedL1(1.0)` as in `kernel.cpp`."""
+    """Compute the step of `TransformedL1(1.0)` as in the kernel."""
     magnitude = w.abs()
     inverse = 1 / (magnitude + 1)
     scaled = 13.5 * step * inverse * inverse

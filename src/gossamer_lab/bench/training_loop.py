@@ -19,7 +19,7 @@ from gossamer_lab.bench.result import Machine, Result, Value
 from gossamer_lab.bench.timing import time_interleaved
 from gossamer_lab.data import Dataset, digits
 from gossamer_lab.networks import DigitsNetwork
-from gossamer_lab.training import Progress, RunDirectory, TrainingConfig, train, train_epoch
+from gossamer_lab.training import Progress, TrainingConfig, open_run, train, train_epoch
 
 __all__ = ["training_loop"]
 
@@ -27,7 +27,7 @@ _PARTS = {  # (path suffix, function) -> row of the table
     ("torch/autograd/graph.py", "_engine_run_backward"): "backward pass",
     ("networks/digits.py", "forward"): "forward pass, including evaluation",
     ("torch/optim/sgd.py", "step"): "step of the optimizer",
-    ("proximal/handle.py", "_after_step"): "proximal step",
+    ("proximal/handle.py", "after_step"): "proximal step",
     ("data/dataset.py", "training_batch"): "batching and augmentation",
     ("measurement/measure.py", "measure"): "`measure`, once per epoch",
     ("training/checkpoint.py", "save_checkpoint"): "checkpoint, every two seconds",
@@ -81,11 +81,11 @@ def training_loop(epochs: int = 60) -> Result:
 
 
 def _own_epochs(data: Dataset, epochs: int, folder: Path) -> Callable[[], object]:
-    folder.mkdir()
     torch.manual_seed(0)
     model = DigitsNetwork()
     config = TrainingConfig(dataset="digits", regularizer="integrated-tl1", strength=1e-3, epochs=2 * epochs)
-    training: Iterator[object] = train(model, data, integrated_tl1(model, 1e-3), config, RunDirectory(folder))
+    run = open_run(folder, config)
+    training: Iterator[object] = train(model, data, integrated_tl1(model, 1e-3), config, run)
     return lambda: next(training)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +15,7 @@ from gossamer.regularizers import Regularizer, group_lasso, integrated_tl1
 from gossamer_lab.bench.alternatives import NOT_INSTALLED, pat_group_lasso
 from gossamer_lab.bench.models import WORKLOADS, Workload
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.bench.timing import time_interleaved
+from gossamer_lab.bench.timing import Added, time_interleaved
 
 __all__ = ["training_step"]
 
@@ -45,28 +42,8 @@ def training_step(workloads: Sequence[Workload] = WORKLOADS, seconds: float = 10
     )
 
 
-@dataclass
-class _Added:
-    """The time that a regularizer adds to the steps of an optimizer."""
-
-    seconds: list[float] = field(default_factory=list)
-    since: float = 0.0
-
-    def start(self, *_: Any) -> None:
-        """Start the clock; an optimizer hook."""
-        self.since = time.perf_counter()
-
-    def end(self, *_: Any) -> None:
-        """Stop the clock; an optimizer hook."""
-        self.seconds.append(time.perf_counter() - self.since)
-
-    def median(self) -> float:
-        """Return the median without the first step."""
-        return statistics.median(self.seconds[1:])
-
-
 def _row(workload: Workload, seconds: float) -> dict[str, Value]:
-    added = {name: _Added() for name in ("integrated Tl1", "not compiled", "group lasso", "PAT group lasso")}
+    added = {name: Added() for name in ("integrated Tl1", "not compiled", "group lasso", "PAT group lasso")}
     candidates = {
         "without": _step(workload, lambda model: _sgd(model).step),
         "integrated Tl1": _step(workload, lambda model: _ours(model, _integrated, "auto", added["integrated Tl1"])),
@@ -112,7 +89,7 @@ def _group_lasso(model: nn.Module) -> Regularizer:
 
 
 def _ours(
-    model: nn.Module, regularizer: Callable[[nn.Module], Regularizer], compiled: Compile, added: _Added
+    model: nn.Module, regularizer: Callable[[nn.Module], Regularizer], compiled: Compile, added: Added
 ) -> Callable[[], object]:
     optimizer = _sgd(model)
     optimizer.register_step_post_hook(added.start)
@@ -121,10 +98,10 @@ def _ours(
     return optimizer.step
 
 
-def _pat(model: nn.Module, added: _Added) -> Callable[[], object]:
+def _pat(model: nn.Module, added: Added) -> Callable[[], object]:
     """Time PAT, which wraps the optimizer and acts before and after its step."""
     optimizer: Any = pat_group_lasso(model, _STRENGTH, _LEARNING_RATE)
-    inner = _Added()
+    inner = Added()
     optimizer.base_optimizer.register_step_pre_hook(inner.start)
     optimizer.base_optimizer.register_step_post_hook(inner.end)
 

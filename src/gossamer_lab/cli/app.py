@@ -5,6 +5,7 @@ Modules that need torch are imported when a command runs, so that `--help` is fa
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ import typer
 from gossamer_lab.cli.data import data
 from gossamer_lab.cli.options import Json, RunOptions, given, with_options
 from gossamer_lab.training.config import TrainingConfig
-from gossamer_lab.training.fields import settings_of
+from gossamer_lab.training.fields import percentage, settings_of
 from gossamer_lab.training.settings import SETTINGS
 
 __all__ = ["app", "main"]
@@ -23,8 +24,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="gossamer",
     help="Train networks whose weights become exactly zero.",
-    add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 app.add_typer(data, name="data")
@@ -53,26 +52,112 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+_NEXT_STEPS = """\
+gossamer trains networks whose weights become exactly zero, and makes them smaller.
+
+  gossamer train digits      train a sparse network beside a dense one; no download
+  gossamer report RUN        see what the training did, in a browser
+  gossamer shrink RUN        remove the units that do nothing
+  gossamer data list         the data sets
+  gossamer --help            all commands; `gossamer COMMAND --help` has their options
+
+In your own training loop: gossamer.attach(optimizer, gossamer.integrated_tl1(model, strength=1e-3))"""
+
+
+@app.callback(invoke_without_command=True)
 def _command(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Train networks whose weights become exactly zero."""
     del show_version  # handled by its callback
+    if context.invoked_subcommand is None:
+        typer.echo(_NEXT_STEPS)
 
 
-def train(dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.")], **options: Any) -> None:
+def train(
+    context: typer.Context,
+    dataset: Annotated[str | None, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.", show_default=False)] = None,
+    **options: Any,
+) -> None:
     """Train the paper's network for a data set so that most of its weights become exactly zero."""
+    from gossamer_lab.cli.config_file import read_options
     from gossamer_lab.cli.train import run_training
 
+    options["dataset"] = dataset
+    if options["config"] is not None:
+        spoken = {name for name in options if _on_the_command_line(context, name)}
+        options |= {name: value for name, value in read_options(options["config"]).items() if name not in spoken}
+    if options["dataset"] is None:
+        raise typer.BadParameter(f"Name a data set: {', '.join(SETTINGS)}.", param_hint="DATASET")
     settings = given(TrainingConfig, options)
     run = RunOptions(**{name: options[name] for name in settings_of(RunOptions)})
-    raise typer.Exit(run_training(dataset, settings, run))
+    try:
+        code = run_training(options["dataset"], settings, run)
+    except KeyboardInterrupt:  # before there was anything to save
+        typer.echo("interrupted", err=True)
+        code = 128 + signal.SIGINT
+    raise typer.Exit(code)
 
 
-app.command("train")(with_options(train, Training=TrainingConfig, Run=RunOptions))
+def _on_the_command_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+app.command("train", epilog="Example: gossamer train digits --strength 2e-3 --run-dir runs/mine")(
+    with_options(train, Training=TrainingConfig, Run=RunOptions)
+)
+
+
+@app.command()
+def path(
+    dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.")],
+    sizes: Annotated[
+        str, typer.Option(help="Targets from large to small, separated by commas.")
+    ] = "50%,20%,10%,5%,2%,1%",
+    kind: Annotated[str, typer.Option(help="What is counted: params, flops, dense_params or dense_flops.")] = "params",
+    regularizer: Annotated[str, typer.Option(help="Regularizer, as in `gossamer train`.")] = "integrated-tl1",
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Epochs of a training from scratch; the dense network takes half.", min=1, show_default="by data set"
+        ),
+    ] = None,
+    epochs_each: Annotated[
+        int | None, typer.Option(help="Epochs for each target.", min=1, show_default="a tenth of --epochs")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed for initialisation and shuffling.", min=0)] = 0,
+    output: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="runs/DATASET-path")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Also train every target from scratch.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train the whole trade-off between accuracy and size: one target after the other, from dense to sparse."""
+    from gossamer_lab.cli.path import run_path
+
+    run_path(
+        dataset,
+        _sizes(sizes),
+        kind=kind,
+        regularizer=regularizer,
+        epochs=epochs,
+        epochs_each=epochs_each,
+        seed=seed,
+        output=output or Path("runs") / f"{dataset}-path",
+        compare=compare,
+        as_json=as_json,
+    )
+
+
+def _sizes(text: str) -> list[float]:
+    try:
+        return [percentage(size) for size in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"sizes are numbers separated by commas, such as 20%,5%,1%; received {text!r}"
+        ) from None
 
 
 @app.command()
@@ -81,6 +166,37 @@ def shrink(run: Annotated[Path, typer.Argument(help="Directory of a finished run
     from gossamer_lab.cli.shrink import run_shrink
 
     run_shrink(run, as_json)
+
+
+_EXAMPLE = """Examples:
+
+gossamer export runs/mine --c net.c
+
+gossamer export runs/mine/small.safetensors --onnx net.onnx --json
+"""
+
+
+@app.command(epilog=_EXAMPLE)
+def export(
+    network: Annotated[Path, typer.Argument(help="Directory of a finished run, or a network file.")],
+    c: Annotated[
+        Path | None,
+        typer.Option(
+            "--c",
+            help="C99 file to write, with its header beside it. Its functions are named after it: net.c has net_run.",
+            show_default=False,
+        ),
+    ] = None,
+    onnx: Annotated[Path | None, typer.Option("--onnx", help="ONNX file to write.", show_default=False)] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compile the C file, run its self-test and time it beside PyTorch.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a trained network as C that stores and multiplies only its non-zero weights, or as ONNX."""
+    from gossamer_lab.cli.export import ExportOptions, run_export
+
+    run_export(network, ExportOptions(c, onnx, check, as_json))
 
 
 @app.command()

@@ -29,7 +29,7 @@ def bench(
         ),
     ] = None,
     page: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(help="Documentation page to update from the result files in --output.", show_default=False),
     ] = None,
     threads: Annotated[
@@ -44,12 +44,12 @@ def bench(
     from rich.console import Console
 
     from gossamer.errors import GossamerError
-    from gossamer_lab.bench.result import page_section
+    from gossamer_lab.bench.page import page_section
     from gossamer_lab.bench.run import run
     from gossamer_lab.reporting.page import fill_page
     from gossamer_lab.reporting.tables import print_tables
 
-    if page is not None and output is None:
+    if page and output is None:
         raise GossamerError(
             "`--page` is filled from the result files in `--output`, which was not given. "
             "Add `--output FOLDER`; in the repository it is benchmarks/results."
@@ -58,11 +58,13 @@ def bench(
         torch.set_num_threads(threads)
     console = Console(highlight=False)
     results = []
-    for result in run(names or (), output):
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    for result in run(names or (), output, lambda line: errors.print(line, markup=False)):
         results.append(result)
         if not as_json:
             print_tables(console, [result.table()])
-    if page is not None and output is not None:
-        fill_page(page, page_section(output))
+    if output is not None:
+        for path in page or ():
+            fill_page(path, page_section(output))
     if as_json:
         typer.echo(json.dumps({"results": [asdict(result) for result in results]}))

@@ -9,6 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from gossamer.measurement import Measurement
+from gossamer.targets import Reached
 from gossamer_lab.cli.networks import Comparison
 from gossamer_lab.data import Dataset
 from gossamer_lab.reporting.tables import Table, percent, print_tables
@@ -25,11 +27,14 @@ class Display:
 
     Args:
         quiet: Whether to print nothing on stdout.
+        silent: Whether to show no progress either.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._out = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    def __init__(self, quiet: bool = False, silent: bool = False) -> None:
+        self.quiet = quiet or silent
+        self._out = Console(quiet=self.quiet, highlight=False, soft_wrap=True)
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._silent = silent
 
     def message(self, text: str) -> None:
         """Print a line on stderr."""
@@ -38,6 +43,9 @@ class Display:
     @contextmanager
     def training(self, config: TrainingConfig) -> Iterator[Callable[[EpochMetrics], None]]:
         """Yield a function to call with the metrics of each epoch."""
+        if self._silent:
+            yield lambda metrics: None
+            return
         if not self._err.is_terminal:
             yield lambda metrics: self._log(config, metrics)
             return
@@ -66,7 +74,7 @@ class Display:
         rows = [
             [
                 _label(result.regularizer),
-                f"{result.strength:g}" if result.strength else "-",
+                f"{result.strength:.3g}" if result.strength else "-",
                 f"{percent(result.accuracy)} %",
                 f"{percent(result.params_kept)} %",
                 f"{percent(result.flops_kept)} %",
@@ -81,24 +89,48 @@ class Display:
         )
         columns = ("", "strength", "accuracy", "weights kept", "MACs kept", "epochs", "seconds")
         print_tables(self._out, [Table(columns, rows, title), _layers(results)])
+        for result in results:
+            if result.target is not None:
+                self._out.print(f"{_label(result.regularizer)}: {Reached.from_dict(result.target)}", markup=False)
         for layer in results[0].measurement["layers"]:
             if layer["nonzeros"] == 0:
                 self.message(f"warning: layer {layer['name']} has no weights left; lower `--strength`")
 
+    def measurement(self, measurement: Measurement) -> None:
+        """Print the counts of a network, layer by layer."""
+        rows = [
+            [
+                layer.name.removesuffix(".weight"),
+                f"{layer.weights:,}",
+                f"{layer.nonzeros:,}",
+                f"{percent(layer.nonzeros / max(layer.weights, 1))} %",
+                f"{layer.units_alive:,} of {layer.units:,}",
+                f"{layer.macs:,}",
+                f"{layer.macs_nonzero:,}",
+            ]
+            for layer in (*measurement.layers, measurement.total)
+        ]
+        columns = ("", "weights", "non-zero", "kept", "units alive", "MACs", "non-zero MACs")
+        print_tables(self._out, [Table(columns, rows, "Weights, units and MACs per layer")])
+
     def comparison(self, networks: Sequence[Comparison]) -> None:
-        """Print networks with their sizes, files and latencies."""
+        """Print networks with their sizes and latencies."""
         rows = [
             [
                 network.name,
-                f"{network.weights:,}",
-                f"{network.macs:,}",
-                f"{network.file_bytes / 1000:,.1f} kB",
-                *(f"{1e6 * seconds:,.0f} µs" for seconds in network.seconds.values()),
+                f"{network.contender.weights:,}",
+                f"{network.contender.macs:,}",
+                _kilobytes(network.contender.size),
+                *(_microseconds(seconds) for seconds in network.seconds.values()),
             ]
             for network in networks
         ]
-        columns = ("", "weights", "MACs", "file", *(f"batch of {size}" for size in networks[0].seconds))
-        print_tables(self._out, [Table(columns, rows, "Network, file and latency")])
+        columns = ("", "weights", "MACs", "size", *(f"batch of {size}" for size in networks[0].seconds))
+        print_tables(self._out, [Table(columns, rows, "Size and latency")])
+
+    def table(self, table: Table) -> None:
+        """Print a table."""
+        print_tables(self._out, [table])
 
     def text(self, text: str) -> None:
         """Print text as it is."""
@@ -108,6 +140,14 @@ class Display:
         """Print where the files are."""
         self._out.print(f"run directory:  {path}", markup=False)
         self._out.print(f"summary figure: {figure}", markup=False)
+
+
+def _kilobytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1000:,.1f} kB"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:,.{0 if seconds >= 1e-4 else 1}f} µs"
 
 
 def _layers(results: Sequence[RunResult]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from gossamer.measurement import Measurement, latencies, measure
 from gossamer.store import load, read_manifest
 from gossamer_lab.networks import build, example_input
 
-__all__ = ["Comparison", "StoredNetwork", "compare", "open_network"]
+__all__ = ["Comparison", "Contender", "StoredNetwork", "compare", "open_network"]
 
 # Batch sizes of the timed forward passes.
 _BATCHES = (1, 64)
@@ -34,21 +35,40 @@ class StoredNetwork:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Sizes and latencies of a network.
+class Contender:
+    """A form of a network to compare with others.
 
     Attributes:
-        name: Label.
-        weights: Number of weights, zeros included.
-        macs: MACs of one input.
-        file_bytes: Size of its file.
-        seconds: Latency by batch size.
+        model: What is called.
+        weights: Weights that it computes with.
+        macs: Multiplications of weights for one input.
+        size: Bytes of its file; None if it has none.
     """
 
-    name: str
+    model: nn.Module
     weights: int
     macs: int
-    file_bytes: int
+    size: int | None
+
+    @classmethod
+    def dense(cls, model: nn.Module, example: Tensor, size: int | None) -> Contender:
+        """A network that is computed with its zeros."""
+        total = measure(model, example).total
+        return cls(model, total.weights, total.macs, size)
+
+    @classmethod
+    def sparse(cls, model: nn.Module, original: nn.Module, example: Tensor, size: int | None) -> Contender:
+        """A form of `original` that computes only with its non-zeros."""
+        total = measure(original, example).total
+        return cls(model, total.nonzeros, total.macs_nonzero, size)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A form of a network and its latency, in seconds, by batch size."""
+
+    name: str
+    contender: Contender
     seconds: dict[int, float]
 
 
@@ -66,14 +86,12 @@ def open_network(path: Path) -> StoredNetwork:
     return StoredNetwork(model, full, example_input(name))
 
 
-def compare(networks: dict[str, tuple[nn.Module, Path]], example: Tensor) -> list[Comparison]:
-    """Measure networks; their forward passes are timed interleaved."""
-    models = [model for model, _ in networks.values()]
+def compare(contenders: Mapping[str, Contender], example: Tensor) -> list[Comparison]:
+    """Time the forward passes of networks, interleaved."""
+    models = [contender.model for contender in contenders.values()]
     batches = {size: example[:1].expand(size, *example.shape[1:]).contiguous() for size in _BATCHES}
     seconds = {size: latencies(models, batch) for size, batch in batches.items()}
-    comparisons = []
-    for index, (name, (model, file)) in enumerate(networks.items()):
-        total = measure(model, example).total
-        times = {size: taken[index] for size, taken in seconds.items()}
-        comparisons.append(Comparison(name, total.weights, total.macs, file.stat().st_size, times))
-    return comparisons
+    return [
+        Comparison(name, contender, {size: taken[number] for size, taken in seconds.items()})
+        for number, (name, contender) in enumerate(contenders.items())
+    ]

@@ -59,6 +59,11 @@ class RunOptions:
         default=True,
         metadata=setting("Also train the baselines: no penalty, and l1.", option=True, flag="--compare/--no-compare"),
     )
+    config: Path | None = field(
+        default=None,
+        metadata=setting("TOML file with options by their names; those given here take precedence.", option=True),
+    )
+    quiet: bool = field(default=False, metadata=setting("Print only warnings and errors.", option=True))
     as_json: bool = field(
         default=False,
         metadata=setting("Print one JSON object on stdout, and nothing else.", option=True, flag="--json"),
@@ -110,6 +115,8 @@ def _parameter(declared: Field[Any], kind: Any, title: str) -> inspect.Parameter
     is_flag = kind is bool
     # The command must tell an option that was not given from one that was, so the default is settled later.
     default = declared.default if is_flag and declared.default is not MISSING else None
-    option = typer.Option(flag, help=each.help, show_default=each.default or is_flag, rich_help_panel=title)
+    option = typer.Option(
+        flag, help=each.help, show_default=each.default or is_flag, rich_help_panel=title, parser=each.parse
+    )
     annotation: Any = Annotated[kind if is_flag else kind | None, option]
     return inspect.Parameter(declared.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

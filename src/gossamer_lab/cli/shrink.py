@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 
 from gossamer.errors import GossamerError
+from gossamer.inference import native
 from gossamer.shrinking import plan
 from gossamer.store import read_manifest
 from gossamer_lab.cli.display import Display
-from gossamer_lab.cli.networks import StoredNetwork, compare, open_network
+from gossamer_lab.cli.networks import Contender, StoredNetwork, compare, open_network
 from gossamer_lab.training import RunDirectory, write_shrunk
 
 __all__ = ["run_measure", "run_shrink", "show_shrunk"]
@@ -45,16 +46,28 @@ def run_measure(path: Path, as_json: bool) -> None:
         print(json.dumps(measurement.to_dict()))
         return
     display = Display()
-    display.text(str(measurement))
-    display.comparison(compare({path.name: (stored.model, path)}, stored.example))
+    display.measurement(measurement)
+    contender = Contender.dense(stored.model, stored.example, path.stat().st_size)
+    display.comparison(compare({path.name: contender}, stored.example))
 
 
 def show_shrunk(run: RunDirectory, display: Display) -> None:
-    """Compare the trained and the shrunk network of a run."""
+    """Compare the trained network of a run with the shrunk one, as PyTorch runs it and compiled to its non-zeros."""
     trained, shrunk = open_network(run.weights), open_network(run.small)
     _require_equal_outputs(trained, shrunk)
-    networks = {"trained": (trained.model, run.weights), "shrunk": (shrunk.model, run.small)}
-    display.comparison(compare(networks, trained.example))
+    if display.quiet:
+        return
+    example = trained.example
+    contenders = {
+        "trained": Contender.dense(trained.model, example, run.weights.stat().st_size),
+        "shrunk": Contender.dense(shrunk.model, example, run.small.stat().st_size),
+    }
+    try:
+        compiled = native(shrunk.model, example, threads=1)
+        contenders["native"] = Contender.sparse(compiled, shrunk.model, example, None)
+    except GossamerError as error:
+        display.message(f"no native network to compare with: {error}")
+    display.comparison(compare(contenders, example))
 
 
 def _require_equal_outputs(trained: StoredNetwork, shrunk: StoredNetwork) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import torch
 from torch import nn
 
 from gossamer.errors import GossamerError
+from gossamer.files import write_atomically
 from gossamer.regularizers import Regularizer
+from gossamer_lab.cli.config_file import to_toml
 from gossamer_lab.cli.data import download_bars
 from gossamer_lab.cli.display import Display
 from gossamer_lab.cli.options import COMPACTIONS, RunOptions
@@ -34,10 +37,13 @@ from gossamer_lab.training import (
     regularizer_spec,
     train,
 )
+from gossamer_lab.training.fields import settings_of
 
 __all__ = ["run_training"]
 
 _DEFAULT_REGULARIZER = "integrated-tl1"
+
+_OF_SOME_REGULARIZERS = ("strength", "a", "s", "balance", "groups")
 
 # Subfolder and regularizer of each baseline.
 _BASELINES = {"dense": "none", "l1": "l1"}
@@ -69,10 +75,14 @@ def run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions)
     images = load_dataset(config, options.data_dir)
     if options.compact:
         config = replace(config, compact_every=max(1, config.epochs // COMPACTIONS))
-    configs = {"": config, **(_baselines(config) if options.compare else {})}
+    configs = {"": config, **_compared(config, options)}
     jobs = [_Job(folder, config, *assemble(config, images)) for folder, config in configs.items()]
 
     path = _open_runs(dataset, options, jobs)
+    if not options.resume:
+        write_atomically(RunDirectory(path).options, to_toml(_used(jobs[0].config, options)).encode())
+    # A request to terminate ends a run as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _train_and_show(options, jobs, images, path)
     except KeyboardInterrupt:
@@ -87,26 +97,48 @@ def _configuration(dataset: str, settings: Mapping[str, Any], options: RunOption
         raise GossamerError("`--resume` continues a run and `--overwrite` deletes it. Give one of them.")
     if options.resume and options.run_dir is None:
         raise GossamerError("`--resume` needs `--run-dir`, the directory of the run.")
-    if options.resume and options.run_dir is not None and RunDirectory(options.run_dir).config.exists():
+    if options.resume and options.run_dir is not None:
+        if not RunDirectory(options.run_dir).config.exists():
+            raise GossamerError(
+                f"`--resume`: there is no run in {options.run_dir}, which has no config.json. Give the directory of a "
+                "run, or leave `--resume` out to start a new one there."
+            )
         return replace(RunDirectory(options.run_dir).read_config(), dataset=dataset, **settings)
     name = settings.get("regularizer", _DEFAULT_REGULARIZER)
     spec = regularizer_spec(name)
     if dataset not in SETTINGS:
         raise GossamerError(f"Unknown data set {dataset!r}. Available: {', '.join(SETTINGS)}.")
-    for option in ("strength", "a", "s"):
+    for option in _OF_SOME_REGULARIZERS:
         if option in settings and option not in spec.options:
             raise GossamerError(f"`--{option}` has no effect on regularizer {name!r}. Leave it out.")
-    chosen: dict[str, Any] = {**defaults(dataset, name), "regularizer": name, **settings}
+    target = next((each.removeprefix("target_") for each in settings if each.startswith("target_")), None)
+    chosen: dict[str, Any] = {**defaults(dataset, name, target), "regularizer": name, **settings}
     return TrainingConfig(dataset=dataset, **chosen)
+
+
+def _compared(config: TrainingConfig, options: RunOptions) -> dict[str, TrainingConfig]:
+    """Return the configurations of the baselines to train; of a run that is resumed, those that it has already."""
+    if not options.compare:
+        return {}
+    baselines = _baselines(config)
+    if options.resume and options.run_dir is not None:
+        runs = {folder: RunDirectory(options.run_dir / folder) for folder in baselines}
+        return {folder: runs[folder].read_config() for folder in baselines if runs[folder].config.exists()}
+    return baselines
 
 
 def _baselines(config: TrainingConfig) -> dict[str, TrainingConfig]:
     """Return the configurations of the baselines by subfolder, without the one that equals the run itself."""
-    return {
-        folder: replace(config, regularizer=name, strength=defaults(config.dataset, name)["strength"], a=None, s=None)
-        for folder, name in _BASELINES.items()
-        if name != config.regularizer
-    }
+    return {folder: _baseline(config, name) for folder, name in _BASELINES.items() if name != config.regularizer}
+
+
+def _baseline(config: TrainingConfig, name: str) -> TrainingConfig:
+    """Return the configuration of a baseline, at the same target if there is one."""
+    if config.target is not None and name != "none":
+        return replace(config, regularizer=name, strength=0.0, a=None, s=None, balance=None, groups=None)
+    without: dict[str, Any] = {each.name: None for each in fields(config) if each.name.startswith("target_")}
+    strength = defaults(config.dataset, name)["strength"]
+    return replace(config, regularizer=name, strength=strength, a=None, s=None, balance=None, groups=None, **without)
 
 
 def _open_runs(dataset: str, options: RunOptions, jobs: list[_Job]) -> Path:
@@ -134,7 +166,7 @@ def _new_folder(dataset: str) -> Path:
 
 
 def _train_and_show(options: RunOptions, jobs: list[_Job], dataset: Dataset, path: Path) -> None:
-    display = Display(quiet=options.as_json)
+    display = Display(quiet=options.as_json, silent=options.quiet)
     runs = [RunDirectory(path / job.folder) for job in jobs]
     for job, run in zip(jobs, runs, strict=True):
         with display.training(job.config) as show:
@@ -143,12 +175,21 @@ def _train_and_show(options: RunOptions, jobs: list[_Job], dataset: Dataset, pat
     results = [run.read_result() for run in runs]
     figure = summary_figure(runs)
     display.summary(dataset, results)
-    if not options.as_json:
+    if not (options.as_json or options.quiet):
         show_shrunk(runs[0], display)
     display.files(path, figure)
     show_report(path, display)
     if options.as_json:
         print(_json_line(results[0], path))
+
+
+def _used(config: TrainingConfig, options: RunOptions) -> dict[str, Any]:
+    """Return the options that train the run again."""
+    spec = regularizer_spec(config.regularizer)
+    names = [name for name, each in settings_of(TrainingConfig).items() if each.is_option]
+    effective = [name for name in names if name not in _OF_SOME_REGULARIZERS or name in spec.options]
+    values = {name: getattr(config, name) for name in ("dataset", *effective)}
+    return {**values, "compact": options.compact, "compare": options.compare, "data_dir": options.data_dir}
 
 
 def _resume_command(dataset: str, options: RunOptions, path: Path) -> str:

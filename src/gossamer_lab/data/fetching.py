@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gossamer.errors import GossamerError
-from gossamer_lab.data.files import cache_dir, find, inspect, search_path
+from gossamer_lab.data.files import cache_dir, find, inspect, largest_file, search_path
 from gossamer_lab.data.sources import Mirror, Source, source
 
 __all__ = ["OnDownload", "fetch", "obtain"]
@@ -19,6 +20,13 @@ OnDownload = Callable[[str, int, int], None]
 """Called with a file name, the bytes downloaded and the total bytes (0 if the server does not state them)."""
 
 _CHUNK = 1 << 16
+
+# Seconds for one file. The largest has 170 MB: less than 50 kB/s is not worth waiting for.
+_TIME_LIMIT = 3600.0
+
+
+class _StoppedError(Exception):
+    """A download that was not worth going on with."""
 
 
 def fetch(name: str, folder: Path | None = None, on_download: OnDownload | None = None) -> list[Path]:
@@ -81,7 +89,10 @@ def _download(wanted: Source, mirror: Mirror, folder: Path, on_download: OnDownl
 
     try:
         for file, checksum in mirror.files.items():
-            _retrieve(f"{mirror.url}{file}", folder / file, checksum, on_download)
+            guard = _Guard(file, on_download, largest_file(wanted), time.monotonic() + _TIME_LIMIT)
+            _retrieve(f"{mirror.url}{file}", folder / file, checksum, guard)
+    except _StoppedError as error:
+        return str(error)
     except exceptions.ChunkedEncodingError:
         return "closed the connection in the middle of a file"
     except (exceptions.ConnectionError, exceptions.Timeout):
@@ -95,11 +106,11 @@ def _download(wanted: Source, mirror: Mirror, folder: Path, on_download: OnDownl
     return f"sent a {', '.join(wrong)} that is not the published one" if wrong else None
 
 
-def _retrieve(url: str, path: Path, checksum: str | None, on_download: OnDownload | None) -> None:
+def _retrieve(url: str, path: Path, checksum: str | None, guard: _Guard) -> None:
     import pooch  # type: ignore[import-untyped]
 
     downloader = pooch.HTTPDownloader(
-        progressbar=_Bar(path.name, on_download) if on_download else False,
+        progressbar=guard,
         chunk_size=_CHUNK,
         # Without transport compression, so that a truncated transfer is noticed.
         headers={"Accept-Encoding": "identity"},
@@ -114,18 +125,25 @@ def _retrieve(url: str, path: Path, checksum: str | None, on_download: OnDownloa
 
 
 @dataclass
-class _Bar:
-    """Adapter from pooch's progress bar interface to `OnDownload`."""
+class _Guard:
+    """Follows a download through pooch's progress bar interface, and stops it if it is too large or too slow."""
 
     file: str
-    on_download: OnDownload
+    on_download: OnDownload | None
+    limit: int
+    deadline: float
     total: int = 0
     done: int = 0
 
     def update(self, step: int) -> None:
         self.done += step
         # pooch counts whole chunks, and the last one is rarely full.
-        self.on_download(self.file, min(self.done, self.total) if self.total else self.done, self.total)
+        if self.done > self.limit + _CHUNK:
+            raise _StoppedError(f"sent more than the {self.limit:,} bytes that {self.file} can have")
+        if time.monotonic() > self.deadline:
+            raise _StoppedError(f"took longer than {_TIME_LIMIT:.0f} seconds to send {self.file}")
+        if self.on_download:
+            self.on_download(self.file, min(self.done, self.total) if self.total else self.done, self.total)
 
     def reset(self) -> None:
         self.done = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import tarfile
@@ -17,12 +18,15 @@ from typing import Protocol
 from gossamer.errors import GossamerError
 from gossamer_lab.data.sources import Part, Source
 
-__all__ = ["Content", "FileState", "cache_dir", "find", "inspect", "read", "search_path"]
+__all__ = ["Content", "FileState", "cache_dir", "find", "inspect", "largest_file", "read", "search_path"]
 
 # Debian's package dataset-fashion-mnist installs to the folder `fashion-mnist` in here.
 _SYSTEM = Path("/usr/share/datasets")
 
 _COMPRESSIONS = ("", ".gz", ".xz")
+# More memory than any .xz file of a data set asks for; its header could ask for any amount.
+_XZ_MEMORY = 1 << 28
+
 _UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError)
 
 
@@ -79,6 +83,11 @@ def cache_dir() -> Path:
     import pooch  # type: ignore[import-untyped]
 
     return Path(pooch.os_cache("gossamer"))
+
+
+def largest_file(source: Source) -> int:
+    """Return a size in bytes that no file of the data set exceeds, whether packed or not, with room for headers."""
+    return sum(part.size for part in source.parts) * 5 // 4 + (1 << 20)
 
 
 def search_path(folder: Path | None = None) -> list[Path]:
@@ -147,7 +156,7 @@ def _contents(source: Source, path: Path, parts: list[Part]) -> list[Content]:
     """Uncompress the given parts of one file."""
     try:
         if path.name.endswith(".tar.gz"):
-            data = _from_tar(path, parts)
+            data = _from_tar(path, parts, largest_file(source))
         elif path.suffix == ".zip":
             data = _from_zip(path, parts)
         else:
@@ -167,8 +176,9 @@ def _from_file(path: Path, part: Part) -> bytes:
         with gzip.open(path) as stream:
             return _limited(stream, part)
     if path.suffix == ".xz":
-        with lzma.open(path) as unpacked:
-            return _limited(unpacked, part)
+        decompressor = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+        with path.open("rb") as packed:
+            return decompressor.decompress(packed.read(2 * part.size + (1 << 16)), max_length=part.size + 1)
     with path.open("rb") as plain:
         return _limited(plain, part)
 
@@ -184,17 +194,31 @@ def _from_zip(path: Path, parts: list[Part]) -> dict[str, bytes]:
     return data
 
 
-def _from_tar(path: Path, parts: list[Part]) -> dict[str, bytes]:
+def _from_tar(path: Path, parts: list[Part], limit: int) -> dict[str, bytes]:
     """Read the parts in one pass: seeking back would uncompress everything again."""
     wanted = {part.name: part for part in parts}
     data = {}
-    with tarfile.open(path, "r|gz") as archive:
+    with gzip.open(path) as unpacked, tarfile.open(fileobj=_Bounded(unpacked, limit), mode="r|") as archive:
         for member in archive:
             part = wanted.get(member.name.rpartition("/")[2])
             stream = archive.extractfile(member) if part and member.isfile() else None
             if part and stream:
                 data[part.name] = _limited(stream, part)
     return data
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that ends with an error after `limit` bytes: headers inside an archive may claim any length."""
+
+    def __init__(self, stream: _Stream, limit: int) -> None:
+        self._stream, self._left = stream, limit
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise OSError("it unpacks to more than the published files")
+        return data
 
 
 def _limited(stream: _Stream, part: Part) -> bytes:

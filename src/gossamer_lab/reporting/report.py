@@ -109,7 +109,7 @@ def _labels(results: Sequence[RunResult]) -> list[str]:
 
 def _facts(result: RunResult) -> tuple[str, str, str]:
     name = "dense" if result.regularizer == "none" else result.regularizer
-    strong = f"{name}, strength {result.strength:g}" if result.strength else name
+    strong = f"{name}, strength {result.strength:.3g}" if result.strength else name
     return name, strong, f"{strong}, seed {result.seed}"
 
 

@@ -49,7 +49,7 @@ def summary_figure(runs: Sequence[RunDirectory]) -> Path:
 def _read(run: RunDirectory, style: Style) -> _Series:
     result = run.read_result()
     name = "dense" if result.regularizer == "none" else result.regularizer
-    label = f"{name}, strength {result.strength:g}" if result.strength else name
+    label = f"{name}, strength {result.strength:.3g}" if result.strength else name
     return _Series(label, result, run.read_metrics(), style)
 
 

@@ -55,24 +55,49 @@ class Table:
             table.add_row(*(Text(cell, style="bold" if isinstance(cell, Bold) else "") for cell in row))
         return table
 
+    def transposed(self) -> Table:
+        """Return the table with rows and columns exchanged."""
+        columns, *rows = zip(self.columns, *self.rows, strict=True)
+        return Table(columns, rows, self.title, self.note)
+
     def _sides(self) -> str:
         return self.align.ljust(len(self.columns), "r")
 
 
 def print_tables(console: Console, tables: Sequence[Table]) -> None:
-    """Print tables; one that is wider than the terminal is not cut, but printed in long lines."""
+    """Print tables; in a terminal that is too narrow for one, with rows and columns exchanged or as a list.
+
+    A file gets long lines instead: they are for programs.
+    """
     width = console.width
     for table in tables:
         if table.title:
-            console.print(Text(table.title, style="bold"))
-        rendered = table.rich()
-        needed = console.measure(rendered, options=console.options.update(width=10_000)).maximum
-        console.width = max(width, needed)
-        console.print(rendered)
-        console.width = width
+            console.print(Text(table.title, style="bold"), soft_wrap=False)
+        shapes = (table, table.transposed())
+        fitting = next((shape for shape in shapes if _width(console, shape) <= width), None)
+        shown = fitting if console.is_terminal else table
+        if shown is None:
+            _print_list(console, table)
+        else:
+            console.width = max(width, _width(console, shown))
+            console.print(shown.rich())
+            console.width = width
         if table.note:
             console.print(Text(table.note))
             console.print()
+
+
+def _width(console: Console, table: Table) -> int:
+    return console.measure(table.rich(), options=console.options.update(width=10_000)).maximum
+
+
+def _print_list(console: Console, table: Table) -> None:
+    """One line for each cell, under the first cell of its row."""
+    for first, *others in table.rows:
+        console.print(Text(first or "-", style="bold"), soft_wrap=False)
+        for heading, cell in zip(table.columns[1:], others, strict=True):
+            if cell:
+                console.print(Text(f"  {heading}: {cell}"), soft_wrap=False)
 
 
 def mean_std(values: Sequence[float], digits: int = 2) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -14,10 +15,13 @@ from gossamer_lab.training.fields import (
     HALF,
     NAME,
     NON_NEGATIVE,
+    PART,
     POSITIVE,
     SEED,
+    SHARE,
     check,
     documented,
+    percentage,
     setting,
 )
 from gossamer_lab.training.regularizers import REGULARIZERS
@@ -27,13 +31,15 @@ __all__ = ["RENAMED", "TrainingConfig"]
 
 # Written to every configuration file, so that a JSON file of another program is never taken for one.
 _FORMAT = "gossamer-run-1"
+_CHECKSUM = "sha256"
 
 # Fields by the names they had in the first run directories and result files. Such files are still read under these
 # names, and fingerprints still hash them: committed tuning results are stored under fingerprints.
 RENAMED = {"augment": "vary", "affine": "slant"}
 
 # Fields that are newer than the format: a file without them has their defaults.
-_ADDED = {"regrow", "affine"}
+_TARGETS = ("target_params", "target_flops", "target_dense_params", "target_dense_flops", "target_bytes")
+_ADDED = {"regrow", "affine", "groups", "balance", *_TARGETS}
 
 _LISTED = ", ".join(name for name, spec in REGULARIZERS.items() if not spec.arguments)
 
@@ -46,7 +52,8 @@ class TrainingConfig:
     A run has two phases, with or without a regularizer. In the phase `sparsify` the penalty acts, and its strength
     rises linearly from 0 during the warm-up. In the phase `hold` the penalty is off, zeros stay zero (unless `regrow`
     is set) and the other weights converge. The learning rate follows a cosine in each phase: to a tenth of its
-    initial value in the first, so that the penalty still acts at the end, and to 0 in the second.
+    initial value in the first, so that the penalty still acts at the end, and to 0 in the second. With a target there
+    is no warm-up: the target drives the strength, from `strength` if that is not 0, and is reached in the first phase.
     """
 
     dataset: str = field(metadata=setting(f"Data set: {', '.join(SETTINGS)}.", NAME))
@@ -63,6 +70,31 @@ class TrainingConfig:
             default="by data set and regularizer",
         ),
     )
+    target_params: float | None = field(
+        default=None,
+        metadata=setting(
+            "Target in place of a strength: non-zero weights, such as 5%.", PART, option=True, parse=percentage
+        ),
+    )
+    target_flops: float | None = field(
+        default=None,
+        metadata=setting(
+            "Target in place of a strength: MACs with a non-zero weight.", PART, option=True, parse=percentage
+        ),
+    )
+    target_dense_params: float | None = field(
+        default=None,
+        metadata=setting(
+            "Target in place of a strength: weights after shrinking.", PART, option=True, parse=percentage
+        ),
+    )
+    target_dense_flops: float | None = field(
+        default=None,
+        metadata=setting("Target in place of a strength: MACs after shrinking.", PART, option=True, parse=percentage),
+    )
+    target_bytes: int | None = field(
+        default=None, metadata=setting("Target in place of a strength: bytes of the shrunk file.", COUNT, option=True)
+    )
     a: float | None = field(
         default=None,
         metadata=setting("Shape of transformed l1, above 0.", POSITIVE, option=True, default="by data set"),
@@ -74,6 +106,21 @@ class TrainingConfig:
             HALF,
             option=True,
             default="by data set",
+        ),
+    )
+    balance: float | None = field(
+        default=None,
+        metadata=setting(
+            "Share of the element-wise term of unit-tl1, from 0 to 1.", SHARE, option=True, default="by regularizer"
+        ),
+    )
+    groups: str | None = field(
+        default=None,
+        metadata=setting(
+            "Groups of the group term: outputs, inputs, taps, or units (what `shrink` can remove).",
+            NAME,
+            option=True,
+            default="by regularizer",
         ),
     )
     cost_exponent: float = field(
@@ -154,6 +201,24 @@ class TrainingConfig:
             _reject(
                 "`regrow` needs a second phase, and `epochs` and `hold_fraction` leave none. Train for more epochs."
             )
+        self._check_target()
+
+    def _check_target(self) -> None:
+        given = [name for name in _TARGETS if getattr(self, name) is not None]
+        if len(given) > 1:
+            _reject(f"{' and '.join(given)} can contradict each other. Give one target.")
+        if given and self.regularizer in ("none", "l2"):
+            _reject(f"`{given[0]}` needs a regularizer that sets weights to zero; received {self.regularizer!r}.")
+        if given and (self.regrow or self.tolerance is not None):
+            _reject(
+                f"`{given[0]}` fixes the size and the length of the first phase: leave out `regrow` and `tolerance`."
+            )
+
+    @property
+    def target(self) -> tuple[str, float] | None:
+        """Kind and size of the target, such as ("params", 0.05)."""
+        given = ((name.removeprefix("target_"), getattr(self, name)) for name in _TARGETS)
+        return next(((kind, value) for kind, value in given if value is not None), None)
 
     @property
     def hold_epochs(self) -> int:
@@ -179,8 +244,9 @@ class TrainingConfig:
         ]
 
     def to_json(self) -> str:
-        """Return the configuration as a JSON object."""
-        return json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
+        """Return the configuration as a JSON object with a checksum: a run must not resume with a damaged one."""
+        values = asdict(self)
+        return json.dumps({"format": _FORMAT, **values, _CHECKSUM: _digest(values)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> TrainingConfig:
@@ -191,6 +257,12 @@ class TrainingConfig:
             _reject(f"Not a run configuration: not JSON ({error}).")
         if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
             _reject(f'Not a run configuration: "format" is not {_FORMAT!r}.')
+        # Files of earlier versions have no checksum.
+        if (checksum := values.pop(_CHECKSUM, None)) is not None and checksum != _digest(values):
+            _reject(
+                "Not a run configuration as it was written: its checksum differs. Restore the file, or start the run "
+                "anew with `--overwrite`."
+            )
         current = _current(values)
         if absent := sorted({field.name for field in fields(cls)} - _ADDED - set(current)):
             _reject(f"Not a run configuration: {', '.join(absent)} missing.")
@@ -200,6 +272,10 @@ class TrainingConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
         """Create a configuration from stored values; fields that are absent have their defaults."""
         return cls(**_current(values))
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _current(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -30,6 +31,11 @@ class RunDirectory:
         return self.path / "config.json"
 
     @property
+    def options(self) -> Path:
+        """The options of the command that started the run, for `gossamer train --config`."""
+        return self.path / "run.toml"
+
+    @property
     def metrics(self) -> Path:
         """Metrics, one JSON object per epoch and line."""
         return self.path / "metrics.jsonl"
@@ -38,6 +44,11 @@ class RunDirectory:
     def checkpoint(self) -> Path:
         """The checkpoint to resume from."""
         return self.path / "checkpoint.pt"
+
+    @property
+    def previous_checkpoint(self) -> Path:
+        """The checkpoint before it, which is taken when the last one is damaged."""
+        return self.path / "checkpoint.previous.pt"
 
     @property
     def weights(self) -> Path:
@@ -68,12 +79,15 @@ class RunDirectory:
     def files(self) -> tuple[Path, ...]:
         """All files of a run; the configuration last, because it marks the folder as a run directory."""
         return (
-            self.metrics, self.checkpoint, self.weights, self.small, self.result, self.figure, self.report, self.config,
+            self.metrics, self.checkpoint, self.previous_checkpoint, self.weights, self.small, self.result, self.figure,
+            self.report, self.options, self.config,
         )  # fmt: skip
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder against other runs. The system releases the lock even if the process is killed.
+
+        What a killed process has left half-written is removed: whoever holds the lock is the only writer.
 
         Raises:
             GossamerError: If another run holds the lock.
@@ -91,9 +105,19 @@ class RunDirectory:
                 raise GossamerError(
                     f"Another run is in progress in {self.path}. Wait for it to finish, or choose another folder."
                 ) from None
+            self._remove_partial_files()
             yield
         finally:
             os.close(descriptor)
+
+    def _remove_partial_files(self) -> None:
+        for file in self.files:
+            for folder in abandoned(file):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def write_config(self, config: TrainingConfig) -> None:
+        """Write the configuration."""
+        write_atomically(self.config, config.to_json().encode())
 
     def read_config(self) -> TrainingConfig:
         """Read the configuration."""
@@ -114,9 +138,9 @@ class RunDirectory:
 
     def read_metrics(self, epochs: int | None = None) -> list[EpochMetrics]:
         """Read the metrics of the first `epochs` epochs; of all if None."""
-        lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
-        lines = lines[:epochs]
         try:
+            lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
+            lines = lines[:epochs]
             metrics = [EpochMetrics(**json.loads(line)) for line in lines]
         except (ValueError, TypeError) as error:
             raise GossamerError(f"{self.metrics} is corrupt: {error}.") from None
@@ -124,6 +148,16 @@ class RunDirectory:
         if [line.epoch for line in metrics] != list(expected):
             raise GossamerError(f"{self.metrics} is corrupt: epochs up to {len(expected)} are missing.")
         return metrics
+
+    def fingerprint(self, epochs: int) -> str:
+        """A digest of the configuration and of the metrics of the first `epochs` epochs, for the checkpoint after them.
+
+        A checkpoint with another fingerprint belongs to another run, or a file of this one is damaged.
+        """
+        digest = hashlib.sha256(self.read_config().to_json().encode())
+        for metrics in self.read_metrics(epochs):
+            digest.update(json.dumps(asdict(metrics)).encode())
+        return digest.hexdigest()
 
     def truncate_metrics(self, epochs: int) -> list[EpochMetrics]:
         """Drop the metrics after the first `epochs` epochs, which an interrupted run wrote after its checkpoint."""
@@ -162,7 +196,7 @@ def open_run(path: Path, config: TrainingConfig, *, resume: bool = False) -> Run
     if not run.config.exists():
         _refuse_foreign_files(run)
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(run.config, config.to_json().encode())
+        run.write_config(config)
         return run
     if not resume:
         raise GossamerError(
@@ -188,8 +222,6 @@ def clear(path: Path, inner: Iterable[str] = ()) -> None:
             stack.enter_context(run.lock())
         for run in existing:
             for file in run.files:
-                for folder in abandoned(file):
-                    shutil.rmtree(folder, ignore_errors=True)
                 file.unlink(missing_ok=True)
             with suppress(OSError):  # the folder holds files of others
                 run.path.rmdir()

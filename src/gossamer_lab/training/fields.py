@@ -17,12 +17,15 @@ __all__ = [
     "HALF",
     "NAME",
     "NON_NEGATIVE",
+    "PART",
     "POSITIVE",
     "SEED",
+    "SHARE",
     "Rule",
     "Setting",
     "check",
     "documented",
+    "percentage",
     "setting",
     "settings_of",
 ]
@@ -49,6 +52,7 @@ class Setting:
         is_option: Whether it is an option of the command.
         default: The default as `--help` states it, where the command settles it later.
         flag: The option's name, where it is not that of the field.
+        parse: Function that reads the option, where it is not a plain number or string.
     """
 
     help: str
@@ -56,13 +60,20 @@ class Setting:
     is_option: bool = False
     default: str | None = None
     flag: str | None = None
+    parse: Callable[[str], Any] | None = None
 
 
 def setting(
-    text: str, rule: Rule | None = None, *, option: bool = False, default: str | None = None, flag: str | None = None
+    text: str,
+    rule: Rule | None = None,
+    *,
+    option: bool = False,
+    default: str | None = None,
+    flag: str | None = None,
+    parse: Callable[[str], Any] | None = None,
 ) -> dict[str, Setting]:
     """Return the metadata of a dataclass field; see `Setting`."""
-    return {_KEY: Setting(text, rule, option, default, flag)}
+    return {_KEY: Setting(text, rule, option, default, flag, parse)}
 
 
 def settings_of(cls: type) -> dict[str, Setting]:
@@ -88,6 +99,12 @@ def documented(cls: type[_T]) -> type[_T]:
     return cls
 
 
+def percentage(text: str) -> float:
+    """Read `5%` or `0.05`."""
+    number = text.strip()
+    return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -103,4 +120,6 @@ SEED = Rule(lambda value: _is_integer(value) and 0 <= value < 2**32, "must be an
 NON_NEGATIVE = Rule(lambda value: _is_number(value) and value >= 0, "must be a finite number, at least 0")
 POSITIVE = Rule(lambda value: _is_number(value) and value > 0, "must be a finite number above 0")
 HALF = Rule(lambda value: _is_number(value) and 0 <= value <= 0.5, "must be a number from 0 to 1/2")
+PART = Rule(lambda value: _is_number(value) and 0 < value <= 1, "must be above 0 and at most 1 (100%)")
+SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "must be a number from 0 to 1")
 FRACTION = Rule(lambda value: _is_number(value) and 0 <= value < 1, "must be at least 0 and below 1")

@@ -14,17 +14,18 @@ from torch.nn.functional import cross_entropy
 
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
-from gossamer.proximal import attach, warm_up
+from gossamer.proximal import ProximalStep, attach, warm_up
 from gossamer.regularizers import Regularizer
 from gossamer.shrinking import shrink, shrink_, zero_dead_biases
 from gossamer.store import save
+from gossamer.targets import Reached
 from gossamer_lab.data import Dataset
 from gossamer_lab.training.checkpoint import load_checkpoint, save_checkpoint
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
 from gossamer_lab.training.progress import Progress, learning_rate
-from gossamer_lab.training.shrunk import write_shrunk
+from gossamer_lab.training.shrunk import provenance_of, target_of, write_shrunk
 
 __all__ = ["DivergedError", "accuracy", "channels_last", "epoch_random_state", "train", "train_epoch"]
 
@@ -49,9 +50,12 @@ def train(
 
     Raises:
         DivergedError: If the objective is no longer finite.
-        GossamerError: If another run is in progress in the same folder, or the checkpoint cannot be used.
+        GossamerError: If another run is in progress in the same folder, or has replaced this one, or if the checkpoint
+            cannot be used.
     """
     with run.lock():
+        if run.read_config() != config:
+            raise GossamerError(f"{run.path} now holds another run, which started with `--overwrite`.")
         yield from _train(model, dataset, regularizer, config, run)
 
 
@@ -59,14 +63,13 @@ def _train(
     model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
-    checkpoint = load_checkpoint(run.checkpoint, model) if run.checkpoint.exists() else None
+    checkpoint = load_checkpoint(run, model)
     _to_channels_last(model)
     named = dict(model.named_parameters())
     parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
     optimizer = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
     steps_per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)
-    schedule = warm_up(config.warm_up_epochs * steps_per_epoch)
-    proximal = None if regularizer is None else attach(optimizer, regularizer, schedule=schedule)
+    proximal = None if regularizer is None else _attach(optimizer, regularizer, config, steps_per_epoch, full)
     if checkpoint:
         optimizer.load_state_dict(checkpoint.optimizer)
 
@@ -86,7 +89,9 @@ def _train(
                 zero_dead_biases(model, dataset.example, optimizer=optimizer)
                 proximal.hold()
         loss, train_accuracy = train_epoch(model, dataset, optimizer, config, progress)
-        penalty = 0.0 if regularizer is None else regularizer.strength * regularizer.value().item()
+        strength = 0.0 if proximal is None else proximal.strength
+        shown = strength if config.target else config.strength  # without a target, at full strength
+        penalty = 0.0 if regularizer is None else shown * regularizer.value().item()
         _require_finite(loss + penalty, progress.epoch + 1)
 
         measured = measure(model, dataset.example)
@@ -105,6 +110,7 @@ def _train(
             units_alive={layer.name: layer.units_alive for layer in measurement.layers},
             learning_rate=optimizer.param_groups[0]["lr"],
             seconds=time.perf_counter() - started,
+            strength=strength,
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
 
@@ -112,12 +118,28 @@ def _train(
         run.append_metrics(metrics)
         if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
             run.sync_metrics()
-            save_checkpoint(run.checkpoint, model, optimizer, progress)
+            save_checkpoint(run, model, optimizer, progress)
             saved = time.perf_counter()
         history.append(metrics)
         yield metrics
 
-    _write_results(model, dataset, config, run, history, full)
+    reached = None if proximal is None else proximal.reached
+    _write_results(model, dataset, config, run, history, full, reached)
+
+
+def _attach(
+    optimizer: torch.optim.Optimizer,
+    regularizer: Regularizer,
+    config: TrainingConfig,
+    steps_per_epoch: int,
+    full: Measurement,
+) -> ProximalStep:
+    steps = config.sparsify_epochs * steps_per_epoch
+    if config.target is None:
+        schedule = warm_up(config.warm_up_epochs * steps_per_epoch)
+        return attach(optimizer, regularizer, schedule=schedule, steps=steps)
+    assert regularizer.model is not None
+    return attach(optimizer, regularizer, target=target_of(config, regularizer.model, full), steps=steps)
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 1024) -> float:
@@ -205,18 +227,19 @@ def _write_results(
     run: RunDirectory,
     history: list[EpochMetrics],
     full: Measurement,
+    reached: Reached | None,
 ) -> None:
     """Write the network, the shrunk network and the result; the result last, because it marks the run as finished."""
     shrunk = shrink(model, dataset.example, form="module")
     # Measured after removal, so that the weights of dead units do not count.
     measurement = measure(shrunk, dataset.example).against(full)
-    provenance = {"config": asdict(config), "measurement": measurement.to_dict()}
+    provenance = provenance_of(config, measurement)
     save(model, run.weights, provenance=provenance)
     run.write_result(
         RunResult(
             dataset=config.dataset,
             regularizer=config.regularizer,
-            strength=config.strength,
+            strength=config.strength if reached is None else reached.strength,
             seed=config.seed,
             epochs=len(history),
             accuracy=history[-1].test_accuracy,
@@ -225,5 +248,6 @@ def _write_results(
             seconds=sum(metrics.seconds for metrics in history),
             measurement=measurement.to_dict(),
             small=asdict(write_shrunk(shrunk, dataset.example, run, provenance)),
+            target=None if reached is None else reached.to_dict(),
         )
     )

@@ -28,6 +28,7 @@ class EpochMetrics:
         units_alive: Number of live units of each weight layer.
         learning_rate: Learning rate at the end of the epoch.
         seconds: Wall-clock time of the epoch, including evaluation.
+        strength: Strength at the end of the epoch; 0 when the zeros are held.
     """
 
     epoch: int
@@ -41,6 +42,7 @@ class EpochMetrics:
     units_alive: dict[str, int]
     learning_rate: float
     seconds: float
+    strength: float | None = None
 
 
 def versions() -> dict[str, str]:
@@ -57,7 +59,7 @@ class RunResult:
     Attributes:
         dataset: Name of the data set.
         regularizer: Name of the regularizer, or `none`.
-        strength: Strength of the regularizer.
+        strength: Strength of the regularizer; with a target, the last one.
         seed: Seed of the run.
         epochs: Number of epochs trained.
         accuracy: Accuracy on the test images.
@@ -66,6 +68,7 @@ class RunResult:
         seconds: Wall-clock time of all epochs, without interruptions.
         measurement: Final measurement per layer, relative to the full network.
         small: The network without its dead units: the fields of `ShrunkNetwork`.
+        target: With a target, the fields of `gossamer.Reached`.
         versions: Versions of Python, torch and this package.
     """
 
@@ -80,4 +83,5 @@ class RunResult:
     seconds: float
     measurement: dict[str, Any]
     small: dict[str, Any]
+    target: dict[str, Any] | None = None
     versions: dict[str, str] = field(default_factory=versions)

@@ -25,17 +25,19 @@ class RegularizerSpec:
         parameters: Further parameters with their defaults.
         arguments: Fixed keyword arguments of the constructor. A variant with such arguments is for the ablation, and
             `--help` does not list it.
+        grouped: Whether the groups of its group term can be chosen.
     """
 
     function: str | None
     strength: float = 1e-3
     parameters: Mapping[str, float] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    grouped: bool = False
 
     @property
     def options(self) -> set[str]:
         """The fields of a configuration that it uses."""
-        return set() if self.function is None else {"strength", *self.parameters}
+        return set() if self.function is None else {"strength", *self.parameters, *["groups"] * self.grouped}
 
     def build(self, model: nn.Module, config: TrainingConfig, example: Tensor) -> Regularizer | None:
         """Construct the regularizer for a model."""
@@ -46,11 +48,12 @@ class RegularizerSpec:
         parameters = {name: getattr(config, name) for name in self.parameters}
         regularizer: Regularizer = getattr(regularizers, self.function)(
             model,
-            config.strength,
+            config.strength if config.target is None else config.strength or None,
             example=example,
             cost_exponent=config.cost_exponent,
             **self.arguments,
             **parameters,
+            **({} if config.groups is None else {"groups": config.groups}),
         )
         return regularizer
 
@@ -58,17 +61,25 @@ class RegularizerSpec:
 _INTEGRATED = {"a": 1.0, "s": 0.1}
 
 REGULARIZERS: dict[str, RegularizerSpec] = {
-    "integrated-tl1": RegularizerSpec("integrated_tl1", parameters=_INTEGRATED),
+    "integrated-tl1": RegularizerSpec("integrated_tl1", parameters=_INTEGRATED, grouped=True),
+    "unit-tl1": RegularizerSpec("unit_tl1", parameters={"a": 1.0, "balance": 0.1}),
     "transformed-l1": RegularizerSpec("transformed_l1", parameters={"a": 1.0}),
     "l1": RegularizerSpec("l1"),
     "l2": RegularizerSpec("l2"),
-    "group-lasso": RegularizerSpec("group_lasso"),
-    "sparse-group-lasso": RegularizerSpec("sparse_group_lasso"),
-    "combined-group-exclusive": RegularizerSpec("combined_group_exclusive", parameters={"s": 0.2}),
-    "group-transformed-l1": RegularizerSpec("group_transformed_l1", parameters={"a": 1.0}),
+    "group-lasso": RegularizerSpec("group_lasso", grouped=True),
+    "sparse-group-lasso": RegularizerSpec("sparse_group_lasso", grouped=True),
+    "combined-group-exclusive": RegularizerSpec("combined_group_exclusive", parameters={"s": 0.2}, grouped=True),
+    "group-transformed-l1": RegularizerSpec("group_transformed_l1", parameters={"a": 1.0}, grouped=True),
     "integrated-tl1-by-input": RegularizerSpec("integrated_tl1", 1e-3, _INTEGRATED, {"groups": "inputs"}),
     "integrated-tl1-by-tap": RegularizerSpec("integrated_tl1", 1e-3, _INTEGRATED, {"groups": "taps"}),
     "integrated-tl1-by-size": RegularizerSpec("integrated_tl1", 1e-3, _INTEGRATED, {"scale_by_size": True}),
+    "integrated-tl1-of-units": RegularizerSpec(
+        "integrated_tl1", 1e-3, _INTEGRATED, {"groups": "units", "scale_by_size": True}
+    ),
+    "sparse-group-lasso-of-units": RegularizerSpec("sparse_group_lasso", arguments={"groups": "units"}),
+    "combined-group-exclusive-of-units": RegularizerSpec(
+        "combined_group_exclusive", parameters={"s": 0.2}, arguments={"groups": "units"}
+    ),
     "none": RegularizerSpec(None, strength=0.0),
 }
 

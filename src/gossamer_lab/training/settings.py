@@ -53,8 +53,23 @@ _TUNED: dict[tuple[str, str], dict[str, float]] = {
 }
 
 
-def defaults(dataset: str, regularizer: str) -> dict[str, float]:
-    """Return the settings of a data set, with the strength and shape of a regularizer for it."""
+# Smallest exponent of the cost by what a target counts. A constraint on MACs penalizes each weight by its MACs:
+# exponent 1. Whole units have weights in two layers, of different costs (experiments/target).
+_COST_EXPONENT = {"flops": 1.0, "dense_flops": 0.5}
+
+
+def defaults(dataset: str, regularizer: str, target: str | None = None) -> dict[str, float]:
+    """Return the settings of a data set, with the strength and shape of a regularizer for it.
+
+    Args:
+        dataset: Name of the data set.
+        regularizer: Name of the regularizer.
+        target: Kind of the target, such as `flops`, which drives the strength; None without a target.
+    """
     spec = regularizer_spec(regularizer)
     own = {"strength": spec.strength, **spec.parameters}
-    return {**SETTINGS[dataset], **own, **_TUNED.get((dataset, regularizer), {})}
+    settings = {**SETTINGS[dataset], **own, **_TUNED.get((dataset, regularizer), {})}
+    if target is not None:
+        exponent = max(settings.get("cost_exponent", 0.0), _COST_EXPONENT.get(target, 0.0))
+        settings |= {"strength": 0.0, "cost_exponent": exponent}
+    return settings

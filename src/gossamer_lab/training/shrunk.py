@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
 
 from gossamer.example import Example
-from gossamer.measurement import measure
+from gossamer.measurement import Measurement, measure
 from gossamer.store import save
+from gossamer.targets import Target
+from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 
-__all__ = ["ShrunkNetwork", "write_shrunk"]
+__all__ = ["ShrunkNetwork", "provenance_of", "target_of", "write_shrunk"]
+
+_DIGITS = 128  # by which numbers in the provenance may get longer during training
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,24 @@ class ShrunkNetwork:
     units: dict[str, int]
     file_bytes: int
     full_file_bytes: int
+
+
+def provenance_of(config: TrainingConfig, measurement: Measurement) -> dict[str, Any]:
+    """Return what the files of a run say about it."""
+    return {"config": asdict(config), "measurement": measurement.to_dict()}
+
+
+def target_of(config: TrainingConfig, model: nn.Module, full: Measurement) -> Target:
+    """Return the target of a configuration; a number of bytes includes what the file says about the run."""
+    assert config.target is not None
+    kind, value = config.target
+    if kind != "bytes":
+        return Target(**{kind: value})  # type: ignore[arg-type]
+    with TemporaryDirectory() as folder:
+        plain, told = Path(folder, "plain"), Path(folder, "told")
+        save(model, plain)
+        save(model, told, provenance=provenance_of(config, full))
+        return Target(bytes=max(1, int(value) - told.stat().st_size + plain.stat().st_size - _DIGITS))
 
 
 def write_shrunk(

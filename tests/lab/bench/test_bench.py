@@ -11,29 +11,50 @@ from gossamer.errors import GossamerError
 from gossamer.penalties import L1, Group, TransformedL1
 from gossamer.proximal import attach
 from gossamer.regularizers import integrated_tl1
-from gossamer_lab.bench import BENCHMARKS
+from gossamer_lab.bench import BENCHMARKS, native
+from gossamer_lab.bench.adaptive_step import adaptive_step
+from gossamer_lab.bench.density import Layer, crossover, density_sweep
+from gossamer_lab.bench.engines import in_pytorch
 from gossamer_lab.bench.inference import CASES, inference
+from gossamer_lab.bench.journal import Journal
 from gossamer_lab.bench.memory import peak_extra_bytes
 from gossamer_lab.bench.models import Workload, lenet, perceptron, residual_network, transformer
+from gossamer_lab.bench.native import native_networks
+from gossamer_lab.bench.networks import NETWORKS, SparseNetwork
+from gossamer_lab.bench.page import page_section
 from gossamer_lab.bench.proximal_step import proximal_step
 from gossamer_lab.bench.published import published_integrated_tl1_
-from gossamer_lab.bench.result import Machine, Result, page_section, read_result, result_file
+from gossamer_lab.bench.result import Machine, Result, read_result, result_file
 from gossamer_lab.bench.run import load_benchmark, run
 from gossamer_lab.bench.scaling import scaling
 from gossamer_lab.bench.shrink import shrink_cost
-from gossamer_lab.bench.timing import Timing, time_interleaved
+from gossamer_lab.bench.timing import Timing, time_bursts, time_interleaved
 from gossamer_lab.bench.torch_compile import _root_polynomial, _transformed_l1, torch_compile
 from gossamer_lab.bench.training_loop import training_loop
 from gossamer_lab.bench.training_step import training_step
+from gossamer_lab.bench.unit_step import unit_step
 from gossamer_lab.bench.whole_training import whole_training
 from gossamer_lab.reporting.page import filled
 
 ROOT = Path(__file__).parents[3]
 
+
+def _linear():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 10)).eval()
+
+
+_SMALL_NETWORK = SparseNetwork("small", lambda: (_linear(), _linear()), (5,))
+
 SMALL = {
     "proximal-step": lambda: proximal_step(rows=20, columns=12, seconds=0.0),
     "training-step": lambda: training_step([Workload("small", lambda: nn.Linear(5, 10), (4, 5))], seconds=0.0),
+    "adaptive-step": lambda: adaptive_step(widths=[4], seconds=0.0),
+    "unit-step": lambda: unit_step([Workload("small", lambda: perceptron(4), (4, 784))], seconds=0.0),
     "inference": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
+    # With two threads nothing is compiled by torch.compile, which takes seconds.
+    "native": lambda: native_networks([_SMALL_NETWORK], cases=[(2, 2)], seconds=0.0),
+    "density": lambda: density_sweep([Layer("small", lambda: nn.Linear(5, 10), (5,))], batches=(2,), seconds=0.0),
     "shrink": lambda: shrink_cost([10_000]),
     "whole-training": lambda: whole_training(epochs=1, width=2),
     "scaling": lambda: scaling(weights=[1000], tensors=[3], in_tensors=300, seconds=0.0),
@@ -85,6 +106,62 @@ def test_timings_are_interleaved():
     assert all(sorted(turn) == ["x", "y"] for turn in turns)
     assert {tuple(turn) for turn in turns} == {("x", "y"), ("y", "x")}  # in either order
     assert times["x"].runs == times["y"].runs == 20
+
+
+def test_bursts_are_interleaved_and_divided():
+    calls = []
+    times = time_bursts({"x": lambda: calls.append("x"), "y": lambda: calls.append("y")}, seconds=0.0, burst=1e-5)
+    assert times["x"].runs == times["y"].runs == 5
+    assert times["x"].median < 1e-5  # a call, not a burst
+    assert calls.count("x") > 5
+
+
+def test_a_call_that_computes_something_else_is_not_timed(monkeypatch):
+    def wrong(network, images, threads):
+        return lambda: 1.5 * in_pytorch(network, images, threads)()
+
+    monkeypatch.setattr(native, "_SHRUNK", {"PyTorch": in_pytorch, "SparseProp": wrong, "SparseLab": lambda *_: None})
+    (row,) = native_networks([_SMALL_NETWORK], cases=[(2, 1)], seconds=0.0).rows
+    assert row["SparseProp"] == "wrong outputs"
+    assert row["PyTorch"] > 0
+    assert row["SparseLab"] is None
+    monkeypatch.setattr(native, "in_native", wrong)
+    with pytest.raises(GossamerError, match="the outputs of `native` differ"):
+        native_networks([_SMALL_NETWORK], cases=[(2, 1)], seconds=0.0)
+
+
+def test_networks_of_the_benchmark_have_their_zeros(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for network in NETWORKS[:-2]:  # the others are large
+        dense, shrunk = network.build()
+        images = torch.rand(2, *network.shape)
+        assert dense(images).shape == shrunk(images).shape == (2, shrunk(images).shape[1])
+        kept = sum(int((p != 0).sum()) for p in shrunk.parameters() if p.dim() > 1)
+        assert kept < 0.25 * sum(p.numel() for p in dense.parameters() if p.dim() > 1)
+    monkeypatch.chdir("/")
+    with pytest.raises(GossamerError, match="runs in a clone of the repository"):
+        NETWORKS[0].build.func.__wrapped__("mnist", "mnist")
+
+
+def test_the_crossover_lies_between_measured_densities():
+    assert crossover([(0.01, 8.0), (0.1, 2.0), (0.4, 0.5)]) == pytest.approx(20)
+    assert crossover([(0.01, 8.0), (0.1, 2.0)]) is None
+    assert crossover([(0.01, 0.9), (0.1, 0.5)]) is None
+
+
+def test_a_journal_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    assert Journal(path).measured("x", lambda: {"value": 1.5}) == {"value": 1.5}
+    with path.open("a") as file:
+        file.write('{"key": "y", "row": {"val')  # the process was killed here
+    again = Journal(path)
+    assert again.measured("x", lambda: {"value": 2.5}) == {"value": 1.5}
+    assert again.measured("y", lambda: {"value": 3.5}) == {"value": 3.5}
+    assert Journal(path).measured("y", dict) == {"value": 3.5}
+    monkeypatch.setattr(torch, "__version__", "another")
+    assert Journal(path).measured("x", lambda: {"value": 2.5}) == {"value": 2.5}
+    Journal(path).close()
+    assert not path.exists()
 
 
 def test_timing_summarises():
@@ -152,7 +229,17 @@ def test_a_page_gets_its_tables_from_the_files(tmp_path):
     assert once == filled(once, page_section(tmp_path))
 
 
-def test_the_page_on_performance_shows_the_committed_results():
-    page = (ROOT / "docs" / "performance.md").read_text()
-    assert page == filled(page, page_section(ROOT / "benchmarks" / "results"))
-    assert all(f"<!-- begin {name} -->" in page for name in BENCHMARKS)
+def test_the_summary_of_trained_networks(tmp_path):
+    row = {"network": "x", "weights %": 1.25, "threads": 1, "ONNX Runtime dense": 20.25, "ONNX Runtime": 5.5}
+    rows = [{**row, "batch": 1}, {**row, "batch": 64, "ONNX Runtime": 7.75}, {**row, "batch": 64, "threads": 2}]
+    rows.append({**row, "network": "random", "batch": 1, "ONNX Runtime dense": None})
+    Result("native", "title", "A note.", Machine.here(), tuple(rows)).write(tmp_path)
+    *_, line = page_section(tmp_path)("native-summary").strip().splitlines()
+    assert line == "| x | 1.2 % | 20.2x | 20.2x | 5.5x | 7.8x |"
+
+
+def test_the_pages_show_the_committed_results():
+    pages = [(ROOT / name).read_text() for name in ("docs/performance.md", "docs/native.md", "README.md")]
+    for page in pages:
+        assert page == filled(page, page_section(ROOT / "benchmarks" / "results"))
+    assert all(f"<!-- begin {name} -->" in "".join(pages) for name in BENCHMARKS)

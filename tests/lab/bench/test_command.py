@@ -17,7 +17,7 @@ def stub(name):
 
 @pytest.fixture
 def _stubs(monkeypatch):
-    monkeypatch.setattr("gossamer_lab.bench.run.load_benchmark", lambda name: lambda: stub(name))
+    monkeypatch.setattr("gossamer_lab.bench.run.load_benchmark", lambda name: lambda **_: stub(name))
 
 
 @pytest.mark.usefixtures("_stubs")

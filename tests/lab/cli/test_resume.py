@@ -56,11 +56,12 @@ def test_killed_twice_and_resumed_the_weights_are_the_same_bytes(
     assert len((run / "metrics.jsonl").read_text().splitlines()) == EPOCHS
 
 
-def test_ctrl_c_says_how_to_go_on(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_says_how_to_go_on(command: Command, tmp_path: Path, request_to_end: signal.Signals) -> None:
     run = tmp_path / "interrupted"
     process = command("train", "digits", "--no-compare", "--epochs", "1000", "--run-dir", run)
     wait_for_epochs(process, run, 1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(request_to_end)
     out, err = process.communicate()
     assert process.returncode == 130
     assert out == ""

@@ -13,6 +13,7 @@ from gossamer_lab.cli.train import run_training
 from gossamer_lab.training import RunDirectory
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")  # two epochs at a strong penalty
 def test_a_run_is_shrunk_and_analysed_once_per_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,7 +38,7 @@ def test_a_run_is_shrunk_and_analysed_once_per_size(
     assert found == {"run_dir": str(tmp_path), **trained}
 
     run_shrink(tmp_path, as_json=False)
-    assert analyses == 4
+    assert analyses == 5  # one of them by `native`, for the table: nothing is left to fold
     table = capsys.readouterr().out
     assert "kept because" in table
     assert "shrunk" in table

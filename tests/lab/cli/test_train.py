@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gossamer.errors import GossamerError
+from gossamer_lab.cli import app
 from gossamer_lab.cli.options import RunOptions
 from gossamer_lab.cli.train import run_training
 from gossamer_lab.training import RunDirectory
@@ -40,7 +42,7 @@ def test_with_json_the_contract_is_the_only_line(tmp_path: Path, capsys: pytest.
 def test_by_default_dense_and_l1_are_trained_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, compare=True, as_json=False) == 0
     out = capsys.readouterr().out
-    for word in ("integrated-tl1", "dense", "l1", "strength", "accuracy", "hidden", str(tmp_path)):
+    for word in ("integrated-tl1", "dense", "l1", "strength", "accuracy", "hidden", "native", str(tmp_path)):
         assert word in out
     assert "\x1b" not in out
     results = [RunDirectory(tmp_path / folder).read_result() for folder in ("", "dense", "l1")]
@@ -74,6 +76,38 @@ def test_every_regularizer_trains(tmp_path: Path, regularizer: str, capsys: pyte
     assert json.loads(capsys.readouterr().out)["regularizer"] == regularizer
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+def test_a_target_is_hit_by_the_run_and_its_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, target_params=0.1, epochs=8, compare=True, as_json=False) == 0
+    assert "target 10.0000% of the weights" in capsys.readouterr().out
+    ours, dense, l1 = (RunDirectory(tmp_path / folder).read_result() for folder in ("", "dense", "l1"))
+    for result in (ours, l1):
+        assert result.params_kept == pytest.approx(0.1, abs=0.003)
+        assert result.target is not None
+        assert result.target["after"] / result.target["full"] == pytest.approx(result.params_kept)
+        assert result.strength == result.target["strength"] > 0
+    assert (dense.params_kept, dense.target) == (1.0, None)
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+def test_a_file_fits_the_bytes_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, target_bytes=30_000, epochs=8) == 0
+    capsys.readouterr()
+    assert 28_000 < RunDirectory(tmp_path).small.stat().st_size <= 30_000
+
+
+def test_percent_signs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received = []
+    monkeypatch.setattr("gossamer_lab.cli.train.run_training", lambda dataset, settings, run: received.append(settings))
+    for text in ("5%", "0.05", " 5 %"):
+        CliRunner().invoke(app, ["train", "digits", "--target-flops", text])
+    assert received == [{"target_flops": pytest.approx(0.05)}] * 3
+    result = CliRunner().invoke(app, ["train", "digits", "--target-flops", "five"])
+    assert result.exit_code == 2
+    assert "five" in result.output
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_regrowth_leaves_no_unstructured_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path / "run", epochs=5, strength=3e-3, regrow=True) == 0
     result = RunDirectory(tmp_path / "run").read_result()
@@ -127,9 +161,27 @@ def test_resume_takes_the_options_of_the_run_and_refuses_others(
         train(tmp_path, epochs=1, resume=True, seed=5, strength=0.5)
 
 
-def test_resume_where_nothing_has_begun_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(tmp_path / "new", epochs=1, resume=True) == 0
+def test_resume_of_a_finished_run_trains_no_further_baselines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path / "alone", epochs=1)
+    train(tmp_path / "compared", epochs=1, compare=True)
+
+    def written() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")}
+
+    before = written()
+    assert len(before) == 4
+    for name in ("alone", "compared"):
+        train(tmp_path / name, epochs=None, resume=True, compare=True)
+    assert written() == before  # with the seconds of each epoch
     capsys.readouterr()
+
+
+def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, quiet=True, as_json=False) == 0
+    assert capsys.readouterr() == ("", "")
+    assert RunDirectory(tmp_path).result.exists()
 
 
 @pytest.mark.parametrize(
@@ -145,9 +197,13 @@ def test_resume_where_nothing_has_begun_begins(tmp_path: Path, capsys: pytest.Ca
         ({"seed": -1}, "`seed` must"),
         ({"tolerance": -1.0}, "`tolerance` must"),
         ({"regularizer": "l1", "a": 1.0}, "`--a` has no effect on regularizer 'l1'"),
+        ({"regularizer": "unit-tl1", "groups": "units"}, "`--groups` has no effect on regularizer 'unit-tl1'"),
+        ({"regularizer": "group-lasso", "groups": "rows"}, "`groups` must be one of outputs, inputs, taps, units"),
+        ({"regularizer": "unit-tl1", "balance": 1.5}, "`balance` must be a number from 0 to 1"),
         ({"regularizer": "none", "strength": 1.0}, "`--strength` has no effect"),
         ({"resume": True, "overwrite": True}, "Give one of them"),
         ({"resume": True, "run_dir": None}, "needs `--run-dir`"),
+        ({"resume": True}, r"there is no run in .*run, which has no config\.json"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
@@ -158,6 +214,7 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_a_layer_without_weights_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path, strength=10.0, epochs=3)
     assert "has no weights left; lower `--strength`" in capsys.readouterr().err

@@ -245,3 +245,22 @@ def test_digits_needs_no_download() -> None:
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with pytest.raises(GossamerError, match=r"Unknown data set 'minst'. Available: digits, mnist"):
         fetch("minst")
+
+
+def test_a_file_that_does_not_end_is_stopped(
+    server: Server, mnist: Callable[[list[str]], Contents], tmp_path: Path
+) -> None:
+    name = next(iter(mnist([server.url])))
+    server.files[name] = bytes(3 << 20)
+    with pytest.raises(GossamerError, match=rf"sent more than the [\d,]+ bytes that {name} can have"):
+        fetch("mnist", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_takes_too_long_is_stopped(
+    server: Server, mnist: Callable[[list[str]], Contents], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gossamer_lab.data.fetching._TIME_LIMIT", -1.0)
+    mnist([server.url])
+    with pytest.raises(GossamerError, match="took longer than"):
+        fetch("mnist", tmp_path / "data")

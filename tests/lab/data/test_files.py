@@ -6,6 +6,7 @@ import gzip
 import lzma
 import pickle
 import struct
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -227,3 +228,28 @@ def test_the_pickled_version_of_cifar_is_never_opened(kind: str, tmp_path: Path,
         GossamerError, match=r"is the pickled version.*binary version: run `gossamer data fetch cifar-10`"
     ):
         load("cifar-10", tmp_path)
+
+
+def test_an_archive_whose_header_claims_too_much_is_refused_quickly(
+    tmp_path: Path, published: Publish, small: Make
+) -> None:
+    contents = small("cifar-10")
+    (archive,) = published("cifar-10", contents).archives
+    header = tarfile.TarInfo("cifar-10-batches-bin/readme.html")
+    header.type, header.size = tarfile.XHDTYPE, 2**32  # tarfile would read such a header into memory
+    packed = gzip.compress(header.tobuf(tarfile.USTAR_FORMAT) + bytes(2**23), mtime=0)
+    write(tmp_path / "cifar-10", {archive: packed})
+    with pytest.raises(GossamerError, match="unpacks to more than the published files"):
+        load("cifar-10", tmp_path)
+
+
+def test_an_xz_file_cannot_ask_for_more_memory_than_it_needs(tmp_path: Path, published: Publish, small: Make) -> None:
+    contents = small("mnist")
+    published("mnist", contents)
+    write(tmp_path / "mnist", contents)
+    name = next(iter(contents))
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 2**29}]
+    write(tmp_path / "mnist", {f"{name}.xz": lzma.compress(contents[name], filters=filters)})
+    (tmp_path / "mnist" / name).unlink()
+    with pytest.raises(GossamerError, match=r"cannot be read.*[Mm]emory"):
+        load("mnist", tmp_path)

@@ -64,7 +64,7 @@ def start(dataset: Dataset, small_network: Callable[[], nn.Module]) -> StartTrai
 
     def start_training(path: Path, config: TrainingConfig = CONFIG, resume: bool = False) -> Iterator[EpochMetrics]:
         model = small_network()
-        regularizer = l1(model, config.strength) if config.regularizer == "l1" else None
+        regularizer = l1(model, config.strength or None) if config.regularizer == "l1" else None
         return train(model, dataset, regularizer, config, open_run(path, config, resume=resume))
 
     return start_training

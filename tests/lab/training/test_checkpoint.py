@@ -3,7 +3,9 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,24 @@ from torch import nn
 
 from gossamer.errors import GossamerError
 from gossamer.shrinking import shrink_
-from gossamer_lab.training import Progress, load_checkpoint, save_checkpoint
+from gossamer_lab.training import (
+    EpochMetrics,
+    Progress,
+    RunDirectory,
+    TrainingConfig,
+    load_checkpoint,
+    open_run,
+    save_checkpoint,
+)
 
-PROGRESS = Progress(epoch=3, phase="hold", phase_epoch=1, objective=0.1 + 0.2)
+StartTraining = Callable[..., Iterator[EpochMetrics]]
+
+PROGRESS = Progress(epoch=0, phase="hold", phase_epoch=1, objective=0.1 + 0.2)
+
+
+@pytest.fixture
+def run(tmp_path: Path, config: TrainingConfig) -> RunDirectory:
+    return open_run(tmp_path / "run", config)
 
 
 def trained(model: nn.Module) -> torch.optim.Optimizer:
@@ -25,14 +42,14 @@ def trained(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def test_model_optimizer_and_progress_come_back_bit_by_bit(
-    tmp_path: Path, small_network: Callable[[], nn.Module]
+    run: RunDirectory, small_network: Callable[[], nn.Module]
 ) -> None:
     model = small_network()
     optimizer = trained(model)
-    save_checkpoint(tmp_path / "checkpoint.pt", model, optimizer, PROGRESS)
+    save_checkpoint(run, model, optimizer, PROGRESS)
     other = small_network()
     other_optimizer = torch.optim.SGD(other.parameters(), lr=0.01, momentum=0.9)
-    checkpoint = load_checkpoint(tmp_path / "checkpoint.pt", other)
+    checkpoint = load_checkpoint(run, other)
     assert checkpoint.progress == PROGRESS
     assert checkpoint.parameters == ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
     other_optimizer.load_state_dict(checkpoint.optimizer)
@@ -43,11 +60,11 @@ def test_model_optimizer_and_progress_come_back_bit_by_bit(
     assert other_optimizer.param_groups[0]["lr"] == 0.05
 
 
-def test_damage_anywhere_is_one_clear_error(tmp_path: Path, small_network: Callable[[], nn.Module]) -> None:
+def test_damage_anywhere_is_one_clear_error(run: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
     model = small_network()
     optimizer = trained(model)
-    path = tmp_path / "checkpoint.pt"
-    save_checkpoint(path, model, optimizer, PROGRESS)
+    path = run.checkpoint
+    save_checkpoint(run, model, optimizer, PROGRESS)
     whole = path.read_bytes()
     with zipfile.ZipFile(io.BytesIO(whole)) as archive:
         tensor = next(info for info in archive.infolist() if info.filename.endswith("data/0"))
@@ -56,21 +73,21 @@ def test_damage_anywhere_is_one_clear_error(tmp_path: Path, small_network: Calla
     for damaged in (b"", b"not an archive", whole[: len(whole) // 2], flipped):
         path.write_bytes(damaged)
         with pytest.raises(GossamerError, match=r"checkpoint\.pt is corrupt.*--overwrite"):
-            load_checkpoint(path, model)
+            load_checkpoint(run, model)
 
 
 def test_a_checkpoint_of_another_network_is_one_clear_error(
-    tmp_path: Path, small_network: Callable[[], nn.Module]
+    run: RunDirectory, small_network: Callable[[], nn.Module]
 ) -> None:
     other = nn.Linear(6, 3)
-    save_checkpoint(tmp_path / "checkpoint.pt", other, trained(other), PROGRESS)
+    save_checkpoint(run, other, trained(other), PROGRESS)
     model = small_network()
-    with pytest.raises(GossamerError, match="of another network"):
-        load_checkpoint(tmp_path / "checkpoint.pt", model)
+    with pytest.raises(GossamerError, match="another run"):
+        load_checkpoint(run, model)
 
 
 def test_a_network_that_was_made_smaller_comes_back_small(
-    tmp_path: Path, small_network: Callable[[], nn.Module]
+    run: RunDirectory, small_network: Callable[[], nn.Module]
 ) -> None:
     model = small_network()
     optimizer = trained(model)
@@ -78,9 +95,9 @@ def test_a_network_that_was_made_smaller_comes_back_small(
         model.hidden.weight[4:] = 0
         model.hidden.bias[4:] = 0
     shrink_(model, torch.ones(2, 6), optimizer=optimizer)
-    save_checkpoint(tmp_path / "checkpoint.pt", model, optimizer, PROGRESS)
+    save_checkpoint(run, model, optimizer, PROGRESS)
     other = small_network()
-    checkpoint = load_checkpoint(tmp_path / "checkpoint.pt", other)
+    checkpoint = load_checkpoint(run, other)
     assert other.hidden.weight.shape == (4, 6)
     assert torch.equal(other.eval()(torch.ones(2, 6)), model.eval()(torch.ones(2, 6)))
     named = dict(other.named_parameters())
@@ -95,11 +112,82 @@ class _Hostile:
 
 
 def test_no_code_in_a_checkpoint_is_run(
-    tmp_path: Path, small_network: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: RunDirectory, small_network: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save({"model": _Hostile()}, tmp_path / "checkpoint.pt")
+    torch.save({"model": _Hostile()}, run.checkpoint)
     model = small_network()
     with pytest.raises(GossamerError, match="corrupt"):
-        load_checkpoint(tmp_path / "checkpoint.pt", model)
+        load_checkpoint(run, model)
     assert not (tmp_path / "hostile").exists()
+
+
+def test_no_checkpoint_yet(run: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
+    assert load_checkpoint(run, small_network()) is None
+
+
+def stopped(start: StartTraining, path: Path, config: TrainingConfig) -> RunDirectory:
+    """A run that was stopped after its fifth epoch."""
+    training = start(path, config)
+    list(islice(training, 5))
+    training.close()
+    return RunDirectory(path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK not an archive", None])
+def test_damaged_checkpoint_the_previous_one_is_taken(
+    start: StartTraining, finished: RunDirectory, config: TrainingConfig, tmp_path: Path, damage: bytes | None
+) -> None:
+    run = stopped(start, tmp_path, config)
+    if damage is None:  # killed between renaming the old checkpoint and writing the new one
+        run.checkpoint.unlink()
+        list(start(tmp_path, resume=True))
+    else:
+        run.checkpoint.write_bytes(damage)
+        with pytest.warns(UserWarning, match=r"checkpoint\.pt is corrupt.*Resuming from the previous checkpoint"):
+            list(start(tmp_path, resume=True))
+    assert run.weights.read_bytes() == finished.weights.read_bytes()
+
+
+def test_files_of_a_run_are_bound_to_each_other(start: StartTraining, config: TrainingConfig, tmp_path: Path) -> None:
+    run = stopped(start, tmp_path / "run", config)
+    other = stopped(start, tmp_path / "other", replace(config, seed=1))
+    files = {file: file.read_bytes() for file in (run.config, run.metrics, run.checkpoint, run.previous_checkpoint)}
+
+    def resumed() -> str:
+        with pytest.raises(GossamerError) as caught:
+            list(start(run.path, config, resume=True))
+        for file, content in files.items():
+            file.write_bytes(content)
+        return str(caught.value)
+
+    run.config.write_bytes(files[run.config].replace(b'"seed": 0', b'"seed": 7'))
+    assert "its checksum differs" in resumed()
+    run.metrics.write_bytes(files[run.metrics].replace(b'"loss": ', b'"loss": 1', 1))
+    assert "does not belong to the config.json and metrics.jsonl beside it" in resumed()
+    run.metrics.write_bytes(b"\xff" + files[run.metrics])
+    assert "metrics.jsonl is corrupt" in resumed()
+    run.checkpoint.write_bytes(other.checkpoint.read_bytes())
+    run.previous_checkpoint.unlink()
+    assert "does not belong" in resumed()
+
+
+def hostile_archive(path: Path, edit: Callable[[dict[str, object]], object]) -> None:
+    state = torch.load(path, weights_only=True)
+    edit(state)
+    torch.save(state, path)
+
+
+def test_small_checkpoint_cannot_ask_for_much_memory(run: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
+    model = small_network()
+    save_checkpoint(run, model, trained(model), PROGRESS)
+    whole = run.checkpoint.read_bytes()
+    hostile_archive(run.checkpoint, lambda state: state.update(model=torch.zeros(1, dtype=torch.uint8).expand(2**31)))
+    with pytest.raises(GossamerError, match="fewer elements stored"):
+        load_checkpoint(run, model)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive, zipfile.ZipFile(run.checkpoint, "w") as bomb:
+        for member in archive.infolist():
+            bomb.writestr(member.filename, archive.read(member))
+        bomb.writestr("archive/data/9", bytes(2**20), zipfile.ZIP_DEFLATED)
+    with pytest.raises(GossamerError, match="more than its own size"):
+        load_checkpoint(run, model)

@@ -15,6 +15,13 @@ from gossamer_lab.training.config import RENAMED
 DIGITS = TrainingConfig(dataset="digits")
 
 
+def without_checksum(config: TrainingConfig) -> str:
+    """The configuration as earlier versions wrote it."""
+    values = json.loads(config.to_json())
+    del values["sha256"]
+    return json.dumps(values)
+
+
 @given(
     strength=st.floats(0, 1e6),
     a=st.none() | st.floats(1e-12, 1e12),
@@ -76,9 +83,10 @@ def test_differences_name_both_values() -> None:
         ("{", "not JSON"),
         ("[]", "format"),
         (json.dumps(asdict(DIGITS)), "format"),
-        (DIGITS.to_json().replace('"seed"', '"sead"'), "sead"),
+        (without_checksum(DIGITS).replace('"seed"', '"sead"'), "sead"),
         (json.dumps({"format": "gossamer-run-1", "dataset": "digits"}), "missing"),
-        (DIGITS.to_json().replace('"seed": 0', '"seed": -4'), "seed"),
+        (without_checksum(DIGITS).replace('"seed": 0', '"seed": -4'), "seed"),
+        (DIGITS.to_json().replace('"seed": 0', '"seed": 4'), "checksum"),
     ],
 )
 def test_what_is_not_a_configuration_is_refused(text: str, complaint: str) -> None:
@@ -86,21 +94,37 @@ def test_what_is_not_a_configuration_is_refused(text: str, complaint: str) -> No
         TrainingConfig.from_json(text)
 
 
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"target_params": 0.1, "target_flops": 0.2}, "target_params and target_flops can contradict each other"),
+        ({"target_params": 0.1, "regularizer": "none"}, "needs a regularizer that sets weights to zero"),
+        ({"target_flops": 0.1, "regularizer": "l2"}, "needs a regularizer that sets weights to zero"),
+        ({"target_bytes": 1000, "tolerance": 0.1}, "leave out `regrow` and `tolerance`"),
+        ({"target_params": 5.0}, "must be above 0 and at most 1"),
+        ({"target_bytes": 0}, "must be an integer, at least 1"),
+    ],
+)
+def test_targets_that_cannot_be_meant(values: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(GossamerError, match=complaint):
+        TrainingConfig(**{"dataset": "digits", "regularizer": "l1", **values})
+
+
 def test_regrowth_needs_a_second_phase() -> None:
     with pytest.raises(GossamerError, match="`regrow` needs a second phase"):
         replace(DIGITS, regrow=True, hold_fraction=0.0)
 
 
-@pytest.mark.parametrize("setting", ["regrow", "affine"])
+@pytest.mark.parametrize("setting", ["regrow", "affine", "groups", "balance"])
 def test_a_run_from_before_a_setting_has_its_default(setting: str) -> None:
-    values = json.loads(replace(DIGITS, seed=3).to_json())
+    values = json.loads(without_checksum(replace(DIGITS, seed=3)))
     del values[setting]
     assert TrainingConfig.from_json(json.dumps(values)) == replace(DIGITS, seed=3)
 
 
 def test_earlier_names_are_read_and_the_current_ones_written() -> None:
     config = replace(DIGITS, augment=False, affine=0.1)
-    current = json.loads(config.to_json())
+    current = json.loads(without_checksum(config))
     earlier = {RENAMED.get(name, name): value for name, value in current.items()}
     assert {"vary", "slant"} <= set(earlier)
     assert TrainingConfig.from_json(json.dumps(earlier)) == config

@@ -14,7 +14,7 @@ from gossamer.errors import GossamerError
 from gossamer.regularizers import l1
 from gossamer.store import load
 from gossamer_lab.data import Dataset
-from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, accuracy, loop, open_run, train
+from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, accuracy, clear, loop, open_run, train
 
 StartTraining = Callable[..., Iterator[EpochMetrics]]
 
@@ -33,8 +33,9 @@ def test_learns_with_few_weights_and_holds_the_zeros(finished: RunDirectory) -> 
 
 
 def test_files_of_a_whole_run(finished: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
-    names = {"config.json", "metrics.jsonl", "checkpoint.pt", "weights.safetensors", "small.safetensors", "result.json"}
-    assert {file.name for file in finished.path.iterdir()} == names
+    names = {"config.json", "metrics.jsonl", "weights.safetensors", "small.safetensors", "result.json"}
+    checkpoints = {"checkpoint.pt", "checkpoint.previous.pt"}
+    assert {file.name for file in finished.path.iterdir()} == names | checkpoints
     result, last = finished.read_result(), finished.read_metrics()[-1]
     assert (result.epochs, result.accuracy) == (10, last.test_accuracy)
     assert 0 < result.params_kept <= last.params_kept  # what only dead units hold is gone in the end
@@ -152,6 +153,7 @@ def test_accuracy_does_not_depend_on_the_batches_and_leaves_the_mode(
     assert accuracy(nn.Identity(), torch.eye(4), torch.tensor([0, 1, 2, 0])) == 0.75
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_what_is_left_of_the_network_learns_again_and_a_resumed_run_is_the_same_bit_by_bit(
     start: StartTraining, config: TrainingConfig, tmp_path: Path, small_network: Callable[[], nn.Module]
 ) -> None:
@@ -172,6 +174,7 @@ def test_what_is_left_of_the_network_learns_again_and_a_resumed_run_is_the_same_
         assert RunDirectory(tmp_path / f"stopped-{epochs}").weights.read_bytes() == whole.weights.read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_dead_units_leave_during_training_and_a_resumed_run_is_the_same_bit_by_bit(
     start: StartTraining, config: TrainingConfig, tmp_path: Path, small_network: Callable[[], nn.Module]
 ) -> None:
@@ -186,3 +189,44 @@ def test_dead_units_leave_during_training_and_a_resumed_run_is_the_same_bit_by_b
     list(islice(start(tmp_path / "stopped", config), 5))
     list(start(tmp_path / "stopped", config, resume=True))
     assert RunDirectory(tmp_path / "stopped").weights.read_bytes() == whole.weights.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+@pytest.mark.parametrize("compact_every", [None, 2])
+def test_a_target_and_a_resumed_run_are_the_same_bit_by_bit(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path, compact_every: int | None
+) -> None:
+    config = replace(config, strength=0.0, epochs=14, target_params=0.2, compact_every=compact_every)
+    whole = list(start(tmp_path / "whole", config))
+    result = RunDirectory(tmp_path / "whole").read_result()
+    assert result.params_kept == pytest.approx(0.2, abs=3 / 108)  # and the weights of a unit that the cut empties
+    assert result.target is not None
+    assert whole[-1].strength == 0
+    assert whole[5].strength is not None
+    assert whole[5].strength > 0
+    path = tmp_path / "parts"
+    for epochs in (1, 6, 11):
+        list(islice(start(path, config, resume=True), epochs))
+    resumed = list(start(path, config, resume=True))
+    assert without_seconds(resumed) == without_seconds(whole)
+    assert RunDirectory(path).weights.read_bytes() == RunDirectory(tmp_path / "whole").weights.read_bytes()
+
+
+def test_a_run_that_was_replaced_before_it_started_does_not_write(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path
+) -> None:
+    training = start(tmp_path)  # its directory is open, and not locked yet
+    clear(tmp_path)
+    open_run(tmp_path, replace(config, seed=1))
+    with pytest.raises(GossamerError, match="now holds another run"):
+        next(training)
+    assert not RunDirectory(tmp_path).metrics.exists()
+
+
+def test_half_written_files_of_a_killed_run_are_removed(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path
+) -> None:
+    training = start(tmp_path)
+    (tmp_path / ".checkpoint.pt.abc.partial").mkdir()
+    next(training)
+    assert not list(tmp_path.glob(".*.partial"))

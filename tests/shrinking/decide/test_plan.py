@@ -93,3 +93,63 @@ def test_the_table(model: Net) -> None:
         ["second.weight:0", "5", "4", "0", "1"],
         ["last.weight:0", "2", "2", "0", "0", "it is an output of the model (2)"],
     ]
+
+
+class Everything(nn.Module):
+    """Something of everything that can change: parameters, buffers, a bias to create, attributes, a class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = 6
+        self.conv, self.norm = nn.Conv1d(4, 6, 1, bias=False), nn.BatchNorm1d(6)
+        self.mix, self.attention = nn.Linear(6, 8, bias=False), nn.MultiheadAttention(8, 4, batch_first=True)
+        self.out = nn.Linear(8, 2)
+        self.register_buffer("positions", torch.randn(20, 8))
+        with torch.no_grad():
+            self.conv.weight[1:3] = 0
+            self.norm.bias.fill_(0.5)
+            for part in (self.attention.in_proj_weight, self.attention.in_proj_bias):
+                part.view(3, 4, 2, *part.shape[1:])[:, 1] = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.norm(self.conv(x))).mT.reshape(-1, self.width).reshape(len(x), -1, self.width)
+        h = self.mix(h) + self.positions[: h.shape[1]]
+        return self.out(self.attention(h, h, h)[0])
+
+
+def _facts(model: nn.Module) -> dict[str, Any]:
+    """Shapes and values of all tensors, integer attributes and classes."""
+    found: dict[str, Any] = {f"tensor {n}": t.detach().clone() for n, t in model.state_dict().items()}
+    for path, module in model.named_modules():
+        found[f"class {path}"] = type(module).__name__
+        for name, value in vars(module).items():
+            if type(value) is int and not name.startswith("_"):
+                found[f"attribute {path}.{name}".replace(" .", " ")] = value
+    return found
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_plan_names_everything_that_changes(in_place: bool) -> None:
+    torch.manual_seed(0)
+    model = Everything().eval()
+    before = _facts(model)
+    x = torch.randn(2, 4, 5)
+    plan = gossamer.shrink_(model, x) if in_place else gossamer.plan(model, x, form="module")
+    after = _facts(model if in_place else plan.apply())
+    differing = {
+        fact
+        for fact in {**before, **after}
+        if fact not in before
+        or fact not in after
+        or not (torch.equal(before[fact], after[fact]) if fact[0] == "t" else before[fact] == after[fact])
+    }
+    named = {f"{change.kind} {change.name}" for change in plan.changes}
+    tensors = {fact.replace("parameter ", "tensor ").replace("buffer ", "tensor ") for fact in named}
+    of_the_new_class = {fact for fact in differing if fact.startswith("attribute attention.full_")}
+    assert tensors == differing - of_the_new_class
+    assert named >= {"attribute width", "class attention", "buffer norm.running_mean", "parameter mix.bias"}
+    lines = [str(change) for change in plan.changes]
+    assert "parameter conv.weight: (6, 4, 1) -> (4, 4, 1)" in lines
+    assert "attribute attention.num_heads: 4 -> 3" in lines
+    assert "parameter mix.bias: created, (8,)" in lines
+    assert not any("positions" in line for line in lines)

@@ -52,6 +52,12 @@ class Labels:
         self._unified: list[Tensor] = []
         self._pins: list[tuple[Tensor, str]] = []
 
+    def copy(self) -> Labels:
+        """The same labels; what is unified or pinned in the copy leaves this object as it is."""
+        found = Labels()
+        found.count, found._unified, found._pins = self.count, list(self._unified), list(self._pins)
+        return found
+
     def fresh(self, *shape: int) -> Tensor:
         """A tensor of labels that are not used anywhere else."""
         first = self.count
@@ -61,12 +67,13 @@ class Labels:
     def unify(self, left: Tensor, right: Tensor) -> None:
         """Labels at the same position are kept or removed together; NO_UNIT on one side pins the other."""
         both_sides = torch.broadcast_tensors(left, right)  # type: ignore[no-untyped-call]
-        pairs = torch.stack([side.reshape(-1) for side in both_sides])
-        both = (pairs != NO_UNIT).all(0)
-        self.pin(pairs.amax(0)[~both], SIZE_FROM_INPUT)
-        differing = pairs[:, both & (pairs[0] != pairs[1])]
-        if differing.numel():
-            self._unified.append(torch.unique(differing, dim=1))
+        low, high = (side.reshape(-1) for side in unexpand(*both_sides))
+        both = (low != NO_UNIT) & (high != NO_UNIT)
+        self.pin(torch.maximum(low, high)[~both], SIZE_FROM_INPUT)
+        differing = both & (low != high)
+        if bool(differing.any()):  # a pair as one number, which is faster to sort than the pair
+            pairs = torch.unique(low[differing] * self.count + high[differing])
+            self._unified.append(torch.stack([pairs // self.count, pairs % self.count]))
 
     def pin(self, labels: Tensor, reason: str) -> None:
         """These labels must stay; the plan shows the reason."""

@@ -10,6 +10,7 @@ abstract value of the result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -18,13 +19,25 @@ import torch
 from torch import Tensor, fx, nn
 
 from gossamer.layers import LayerKind
-from gossamer.shrinking.analyse.domain import AbstractValue, Labels, compress, constant_value, no_units, unknown_value
-from gossamer.shrinking.trace import TracedModel, caller_path, size_hint
+from gossamer.shrinking.analyse.domain import (
+    NO_UNIT,
+    AbstractValue,
+    Labels,
+    compress,
+    constant_value,
+    expand_along,
+    no_units,
+    unexpand,
+    unknown_value,
+    varying_dims,
+)
+from gossamer.shrinking.trace import SizeUse, TracedModel, caller_path, size_hint, size_uses
 
 __all__ = [
     "Analysis",
     "Dependency",
     "EqualCounts",
+    "Heads",
     "Layer",
     "LayerCall",
     "ParameterView",
@@ -34,6 +47,21 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-5
+_LARGEST_TABLE = 4096  # elements of a table of integers or flags that may belong to units
+_MOST_ELEMENTS = 2**20
+"""A parameter that is used as a plain value has one label per element, up to so many."""
+
+LAYERS: set[Any] = {
+    torch.ops.aten.linear.default,
+    torch.ops.aten.conv1d.default,
+    torch.ops.aten.conv1d.padding,
+    torch.ops.aten.conv2d.default,
+    torch.ops.aten.conv2d.padding,
+    torch.ops.aten.conv3d.default,
+    torch.ops.aten.conv3d.padding,
+}
+"""Layers with the outputs of their weight along its first dimension."""
+
 _Fact = TypeVar("_Fact")
 
 
@@ -54,6 +82,19 @@ class EqualCounts:
     matrices: tuple[Tensor, ...]
     reason: str
     rows_removable: bool = True
+
+
+@dataclass(frozen=True)
+class Heads:
+    """One side of an attention: the units of its heads `(h, d)`, the label of each head `(h,)`, and the module.
+
+    `are_keys` for queries and keys, whose units are unified, and not for values.
+    """
+
+    units: Tensor
+    heads: Tensor
+    module: str
+    are_keys: bool
 
 
 @dataclass(frozen=True)
@@ -136,19 +177,18 @@ class Analysis:
 
     `axis_labels[name][dim]` are the labels along a dimension of a parameter or buffer, `element_labels[name]` those of
     one that is used as a plain value. `literal_sizes` holds the sizes that an operation spells out as integers.
+    `together` are pairs of labels of which both are kept or none, though one may be live without the other.
     """
 
-    def __init__(
-        self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool, whole_heads: bool
-    ) -> None:
+    def __init__(self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool) -> None:
         self.model = model
         self.modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
         self.traced = traced
         self.training = training
         self.rewrites_graph = rewrites_graph
-        self.whole_heads = whole_heads
         self.labels = Labels()
         self.values: dict[fx.Node, Any] = {}
+        self._stored: dict[fx.Node, bool] = {}
         self.deferred: dict[fx.Node, Callable[[Analysis, fx.Node], Any]] = {}
         self.axis_labels: dict[str, dict[int, Tensor]] = {}
         self.element_labels: dict[str, Tensor] = {}
@@ -156,10 +196,18 @@ class Analysis:
         self.dependencies: list[Dependency] = []
         self.equal_counts: list[EqualCounts] = []
         self.rectangles: list[Rectangle] = []
+        self.heads: list[Heads] = []
+        self.together: list[tuple[Tensor, Tensor]] = []
+        self.graph_could_do_more = False
         self.size_attributes: list[SizeAttribute] = []
         self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
 
     # Lookup.
+
+    @functools.cached_property
+    def attribute_uses(self) -> list[SizeUse]:
+        """The sizes that the forward computes from integer attributes of its modules."""
+        return size_uses(self.model, self.traced.call)
 
     def value(self, node: fx.Node) -> AbstractValue:
         """The abstract value of a tensor; a parameter that is used as a plain value has one label per element."""
@@ -170,7 +218,7 @@ class Analysis:
     def result(self, node: fx.Node) -> Any:
         """The result of a node: an abstract value, a tuple of them, or a number. Deferred nodes are evaluated now."""
         if node not in self.values and node in self.traced.states:
-            self.values[node] = self._elements(self.traced.states[node])
+            self.values[node] = self._elements(node)
         if node not in self.values and node in self.deferred:
             self.values[node] = self.deferred[node](self, node)
         return self.values.get(node)
@@ -192,9 +240,23 @@ class Analysis:
         name = self.state_name(node)
         return None if name is None else self.tensor(name)
 
+    def is_stored(self, node: fx.Node) -> bool:
+        """Whether a tensor is computed from parameters, buffers and constants alone, not from the inputs."""
+        if node not in self._stored:
+            tensors = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor | tuple | list)]
+            computed = node.op == "call_function" and all(self.is_stored(n) for n in tensors)
+            self._stored[node] = computed or node in self.traced.states or node.op == "get_attr"
+        return self._stored[node]
+
     def caller(self, node: fx.Node) -> nn.Module:
         """The module whose forward executes this operation."""
         return self.modules.get(caller_path(node), self.model)
+
+    def owners(self, name: str) -> list[str]:
+        """The paths of the modules that hold a parameter or buffer: a tied weight has several."""
+        tensor = self.traced.tensors[name]
+        held = [(path, store) for path, m in self.modules.items() for store in (m._parameters, m._buffers)]
+        return [path for path, store in held if any(own is tensor for own in store.values())]
 
     def in_training(self, node: fx.Node) -> bool:
         """Whether this operation runs in training mode, and the analysis has to hold for that."""
@@ -215,6 +277,18 @@ class Analysis:
         nonzero = torch.ones(readers.size(0), readers.size(1), inputs.size(1), dtype=torch.bool)
         foldable = torch.zeros_like(inputs, dtype=torch.bool) if foldable is None else foldable
         self.dependencies.append(Dependency(readers, inputs, nonzero, foldable))
+
+    def close(self, labels: Tensor, closed: Tensor) -> Tensor:
+        """Labels of a result that is constant where `closed`, whatever the operand with these labels is there.
+
+        Its units at these positions are others than those of the operand: one may be live without the other. But the
+        operand keeps its shape, so both are kept or removed together.
+        """
+        if not bool(closed.any()):
+            return labels
+        result = torch.where(closed & (labels != NO_UNIT), self.labels.fresh(*labels.shape), labels)
+        self.together.append((labels[closed], result[closed]))
+        return result
 
     def count_units(
         self,
@@ -274,22 +348,48 @@ class Analysis:
             for labels in self.axis_labels[name].values():
                 self.labels.pin(labels, reason)
         for name, labels in self.element_labels.items():
-            if labels.dim() > 1:
+            if len(varying_dims(labels)) > 1:
                 self.rectangles.append(Rectangle(labels, f"{name} must stay rectangular"))
 
     def parameter_labels(self) -> list[Tensor]:
         """The labels of all parameters and buffers, one tensor per dimension or per plain value."""
         along = [labels for dims in self.axis_labels.values() for labels in dims.values()]
-        return [*along, *self.element_labels.values()]
+        return [*along, *(unexpand(labels)[0] for labels in self.element_labels.values())]
 
-    def _elements(self, name: str) -> AbstractValue:
+    def _elements(self, node: fx.Node) -> AbstractValue:
+        name = self.traced.states[node]
         tensor = self.tensor(name)
-        if tensor.dim() == 0:
-            labels = no_units(())
+        is_table = not tensor.is_floating_point() and tensor.numel() > _LARGEST_TABLE
+        if tensor.dim() == 0 or is_table:  # a causal mask has no units, and millions of elements
+            labels = no_units(tensor.shape)
         else:
-            labels = self.element_labels.setdefault(name, self.labels.fresh(*tensor.shape))
+            if name not in self.element_labels:
+                self.element_labels[name] = self._element_labels(node, tensor.shape)
+            labels = self.element_labels[name]
         is_updated = self.training and not isinstance(self.traced.tensors[name], nn.Parameter)
         return unknown_value(labels, tensor.dtype) if is_updated else constant_value(compress(tensor), labels)
+
+    def _element_labels(self, node: fx.Node, shape: torch.Size) -> Tensor:
+        """One label per element; one per output of a weight that is computed from, one per column of a large table."""
+        if len(shape) > 1 and _becomes_weight(node):
+            return expand_along(self.labels.fresh(shape[0]), shape, 0)
+        if shape.numel() > _MOST_ELEMENTS:
+            return expand_along(self.labels.fresh(shape[-1]), shape, len(shape) - 1)
+        return self.labels.fresh(*shape)
+
+
+def _becomes_weight(node: fx.Node) -> bool:
+    """Whether a layer has a weight that is computed from this parameter (weight norm, a standardised weight)."""
+    found, waiting = {node}, [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.target in LAYERS:
+                if user.args[1] in found:
+                    return True
+            elif user not in found:
+                found.add(user)
+                waiting.append(user)
+    return False
 
 
 def _pairs(own: list[_Fact], other: list[_Fact]) -> Iterator[tuple[_Fact, _Fact | None]]:

@@ -16,15 +16,22 @@ from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.domain import constant_value
 from gossamer.shrinking.analyse.facts import Analysis
-from gossamer.shrinking.analyse.rules.attention import einsum, matmul, scaled_dot_product_attention
+from gossamer.shrinking.analyse.rules.attention import einsum, matmul, matmul_with_mask, scaled_dot_product_attention
+from gossamer.shrinking.analyse.rules.cells import CELLS, recurrent_cell
 from gossamer.shrinking.analyse.rules.creation import CREATORS, create
-from gossamer.shrinking.analyse.rules.embedding import embedding
+from gossamer.shrinking.analyse.rules.embedding import embedding, embedding_bag
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, linear
-from gossamer.shrinking.analyse.rules.norms import batch_norm, group_norm, instance_norm, layer_norm
-from gossamer.shrinking.analyse.rules.pointwise import dropout, is_pointwise, pointwise, prelu
+from gossamer.shrinking.analyse.rules.norms import (
+    batch_norm,
+    decomposed_batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+)
+from gossamer.shrinking.analyse.rules.pointwise import dropout, glu, is_pointwise, pointwise, prelu
 from gossamer.shrinking.analyse.rules.recurrent import RECURRENT, recurrent
 from gossamer.shrinking.analyse.rules.spatial import SPATIAL, over_dims, over_space
-from gossamer.shrinking.analyse.rules.views import VIEWS, gather, pad, view
+from gossamer.shrinking.analyse.rules.views import VIEWS, gather, index_select, pad, view
 from gossamer.shrinking.trace import TracedModel
 
 __all__ = ["RULE_FAILED", "analyse"]
@@ -43,9 +50,11 @@ RULES: dict[Any, Rule] = {
     aten.einsum.default: einsum,
     aten.bmm.default: matmul,
     aten.addmm.default: matmul,
+    aten.baddbmm.default: matmul_with_mask,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten.embedding.default: embedding,
     aten.batch_norm.default: batch_norm,
+    aten._native_batch_norm_legit_no_training.default: decomposed_batch_norm,
     aten.instance_norm.default: instance_norm,
     aten.group_norm.default: group_norm,
     aten.layer_norm.default: layer_norm,
@@ -58,11 +67,16 @@ RULES: dict[Any, Rule] = {
     aten.constant_pad_nd.default: pad,
     aten.pad.default: pad,
     aten.index.Tensor: gather,
+    aten.index_select.default: index_select,
+    aten.glu.default: glu,
+    aten.embedding_bag.default: embedding_bag,
+    aten.embedding_bag.padding_idx: embedding_bag,
     aten.mean.dim: over_dims,
     aten.mean.default: over_dims,
     aten.sum.dim_IntList: over_dims,
     aten.sum.default: over_dims,
     aten.amax.default: over_dims,
+    aten.linalg_vector_norm.default: over_dims,
     aten.amin.default: over_dims,
     aten.softmax.int: over_dims,
     aten._softmax.default: over_dims,
@@ -73,6 +87,7 @@ RULES: dict[Any, Rule] = {
     aten.roll.default: over_dims,
     **dict.fromkeys(CREATORS, create),
     **dict.fromkeys(RECURRENT, recurrent),
+    **dict.fromkeys(CELLS, recurrent_cell),
     **dict.fromkeys(CONVOLUTIONS, convolution),
     **dict.fromkeys(SPATIAL, over_space),
     **dict.fromkeys(VIEWS, view),
@@ -98,7 +113,6 @@ def analyse(
     *,
     training: bool = False,
     rewrites_graph: bool = False,
-    whole_heads: bool = False,
 ) -> Analysis:
     """Interpret the traced model abstractly.
 
@@ -107,9 +121,8 @@ def analyse(
         traced: its graph.
         training: analyse the model in the mode in which its modules are, instead of evaluation mode.
         rewrites_graph: the result will be a graph in which sizes and attention scales are rewritten.
-        whole_heads: remove attention heads only as a whole.
     """
-    analysis = Analysis(model, traced, training=training, rewrites_graph=rewrites_graph, whole_heads=whole_heads)
+    analysis = Analysis(model, traced, training=training, rewrites_graph=rewrites_graph)
     with torch.no_grad():
         for node in traced.graph.nodes:
             if node.op == "placeholder":
@@ -117,7 +130,7 @@ def analyse(
                     analysis.values[node] = analysis.unknown_result(node)
             elif node.op == "get_attr":
                 analysis.values[node] = _graph_constant(analysis, node)
-            elif node.op == "call_function" and _is_parameter_view(analysis, node):
+            elif node.op == "call_function" and _is_of_parameters(analysis, node):
                 analysis.deferred[node] = _evaluate
             elif node.op == "call_function":
                 analysis.values[node] = _evaluate(analysis, node)
@@ -127,10 +140,8 @@ def analyse(
     return analysis
 
 
-def _is_parameter_view(analysis: Analysis, node: fx.Node) -> bool:
-    """Views of parameters are deferred: one that becomes the weight of a layer needs no labels of its own."""
-    if node.target is not operator.getitem and node.target not in VIEWS:
-        return False
+def _is_of_parameters(analysis: Analysis, node: fx.Node) -> bool:
+    """What is computed from parameters alone is deferred: if it becomes a weight, it needs no labels per element."""
     sources = [n for n in node.all_input_nodes if not isinstance(analysis.values.get(n), int)]
     return bool(sources) and all(n in analysis.traced.states or n in analysis.deferred for n in sources)
 

@@ -4,6 +4,8 @@
     graph        the exported graph made smaller, for forwards with hard-coded sizes
     in_place     the model itself made smaller, with undo
     optimizer    optimizer state and registered state, sliced like their parameters
+    guards       what a graph takes for granted about its inputs, checked at each call
+    probes       random inputs, of the sizes of the example and of other sizes
     verify       the outputs of the full model, and the comparison with them
     dead_biases  biases of dead units set to zero, an option before shrinking
 
@@ -11,20 +13,29 @@ A plan is built for the copy or the graph, compared with the reference outputs o
 differ. In place it is tried and undone first, and then applied together with the optimizer's state.
 """
 
-from gossamer.shrinking.apply.dead_biases import zero_dead_biases
+from gossamer.shrinking.apply.dead_biases import biases_of_dead_units, zero_dead_biases
 from gossamer.shrinking.apply.graph import smaller_graph
-from gossamer.shrinking.apply.in_place import InPlace, apply_in_place
+from gossamer.shrinking.apply.guards import GuardError, accepted_inputs, accepts
+from gossamer.shrinking.apply.in_place import InPlace, apply_in_place, matching_copy
 from gossamer.shrinking.apply.module import smaller_copy, take
 from gossamer.shrinking.apply.optimizer import ParameterState, check_owner, register_state
+from gossamer.shrinking.apply.probes import at_least_two, changed_dims
 from gossamer.shrinking.apply.verify import Reference, evaluation_reference, training_reference
 
 __all__ = [
+    "GuardError",
     "InPlace",
     "ParameterState",
     "Reference",
+    "accepted_inputs",
+    "accepts",
     "apply_in_place",
+    "at_least_two",
+    "biases_of_dead_units",
+    "changed_dims",
     "check_owner",
     "evaluation_reference",
+    "matching_copy",
     "register_state",
     "smaller_copy",
     "smaller_graph",

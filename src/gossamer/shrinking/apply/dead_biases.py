@@ -21,7 +21,7 @@ from gossamer.shrinking.analyse.domain import constants_along, varying_dims
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS
 from gossamer.shrinking.trace import arguments, shape_of, trace
 
-__all__ = ["zero_dead_biases"]
+__all__ = ["biases_of_dead_units", "zero_dead_biases"]
 
 aten = torch.ops.aten
 
@@ -45,18 +45,23 @@ def zero_dead_biases(model: nn.Module, example: Example, *, optimizer: Optimizer
         How many entries changed.
     """
     analysis = analyse(model, trace(model, call_with(model, example)))
-    pinned = _pinned(analysis)
     changed = 0
     with torch.no_grad():
-        for node in analysis.traced.graph.nodes:
-            for name, dead in _dead_entries(analysis, node, pinned):
-                tensor = analysis.traced.tensors[name]
-                entries = dead.to(tensor.device) & (tensor != 0)
-                changed += int(entries.sum())
-                tensor[entries] = 0
-                for value in _states(optimizer, tensor):
-                    value[dead.to(value.device)] = 0
+        for tensor, dead in biases_of_dead_units(analysis):
+            changed += int((dead & (tensor != 0)).sum())
+            tensor[dead] = 0
+            for value in _states(optimizer, tensor):
+                value[dead.to(value.device)] = 0
     return changed
+
+
+def biases_of_dead_units(analysis: Analysis) -> Iterator[tuple[Tensor, Tensor]]:
+    """The biases, norm shifts and running means that belong to dead units, each with a mask of these entries."""
+    pinned = _pinned(analysis)
+    for node in analysis.traced.graph.nodes:
+        for name, dead in _dead_entries(analysis, node, pinned):
+            tensor = analysis.traced.tensors[name]
+            yield tensor, dead.to(tensor.device)
 
 
 def _states(optimizer: Optimizer | None, tensor: Tensor) -> list[Tensor]:

@@ -5,6 +5,7 @@ The result is a plain `fx.GraphModule` with parameters of its own, under the nam
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from torch._ops import OpOverload
 from gossamer.shrinking.analyse import AbstractValue, Analysis
 from gossamer.shrinking.analyse.domain import varying_dims
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS
+from gossamer.shrinking.apply.guards import guard
 from gossamer.shrinking.apply.module import take
 from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Fold, Indices, Plan
@@ -26,8 +28,11 @@ __all__ = ["smaller_graph"]
 aten = torch.ops.aten
 
 
-def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.GraphModule:
-    """The exported graph with smaller parameters, and with every literal size rewritten to fit them."""
+def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision, *, size_one: bool) -> fx.GraphModule:
+    """The exported graph with smaller parameters, and with every literal size rewritten to fit them.
+
+    It raises a `GuardError` for inputs that it was not exported for; `size_one` says whether symbolic sizes may be one.
+    """
     unlifted = analysis.traced.program.module()
     graph = unlifted.graph
     module = fx.GraphModule(unlifted, graph, class_name=type(analysis.model).__name__)
@@ -41,6 +46,7 @@ def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.Grap
     for fold in plan.folds:
         if fold.bias is None:
             _create_bias(module, analysis, fold, by_name)
+    guard(module, analysis.traced.inputs, size_one=size_one)
     module.graph.lint()
     module.recompile()
     return module
@@ -201,10 +207,9 @@ def _groups(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
         kept = named["num_groups"] * (channels if after is None else after[1]) // channels
         target.args = (target.args[0], kept, *target.args[2:])
     elif named["groups"] > 1:
-        name = sizes.analysis.state_name(named["weight"])
-        axes = sizes.analysis.axis_labels[str(name)]
-        kept = int(sizes.decision.keeps(axes[1]).any(1).sum())
-        _set_argument(target, "groups", kept)
+        axes = sizes.analysis.axis_labels.get(str(sizes.analysis.state_name(named["weight"])))
+        if axes is not None:  # else the weight is computed, and all of its channels stay
+            _set_argument(target, "groups", int(sizes.decision.keeps(axes[1]).any(1).sum()))
 
 
 def _set_argument(node: fx.Node, name: str, value: Any) -> None:
@@ -226,6 +231,20 @@ def _attention(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
         _set_argument(target, "scale", float(before[-1]) ** -0.5)
 
 
+def _mean(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
+    """A mean over units of which zeros were removed: divide by as many as there were."""
+    named = arguments(node)
+    after, before = sizes.after(named["self"]), sizes.analysis.value(named["self"]).shape
+    if after is None or named["dim"] is None:
+        return
+    dims = named["dim"] if isinstance(named["dim"], list | tuple) else [named["dim"]]
+    share = math.prod(after[d] / before[d] for d in dims)
+    if share != 1.0:
+        with target.graph.inserting_after(target):
+            corrected = target.graph.call_function(aten.mul.Tensor, (target, share))
+        target.replace_all_uses_with(corrected, delete_user_cb=lambda user: user is not corrected)
+
+
 REWRITES: dict[Any, Rewrite] = {
     aten.view.default: _reshape,
     aten._unsafe_view.default: _reshape,
@@ -242,6 +261,7 @@ REWRITES: dict[Any, Rewrite] = {
     aten.split_with_sizes.default: _split,
     aten.chunk.default: _split,
     aten.group_norm.default: _groups,
+    aten.mean.dim: _mean,
     aten.scaled_dot_product_attention.default: _attention,
     **dict.fromkeys(CONVOLUTIONS, _groups),
 }

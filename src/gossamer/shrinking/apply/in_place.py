@@ -5,33 +5,56 @@ Every change can be undone, so a plan can be tried and a failure leaves model an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gossamer.errors import GossamerError
 from gossamer.shrinking.apply.module import add_fold, compact, packed, take
 from gossamer.shrinking.apply.optimizer import check_state, slice_state
 from gossamer.shrinking.decide.plan import Attention, Indices, Plan
 from gossamer.shrinking.trace import state_tensors
 
-__all__ = ["InPlace", "apply_in_place"]
+__all__ = ["InPlace", "apply_in_place", "matching_copy"]
 
 
-def apply_in_place(model: nn.Module, plan: Plan, optimizer: Optimizer | None) -> None:
-    """Apply a plan to the model and to the state of its optimizer: to both, or on a failure to neither."""
+def apply_in_place(model: nn.Module, plan: Plan, optimizer: Optimizer | None, copies: Sequence[nn.Module] = ()) -> None:
+    """Apply a plan to the model, to copies of it and to the state of its optimizer: to all, or on a failure to none."""
     if optimizer is not None:
         check_state(model, plan, optimizer)
     shapes = {parameter: tuple(parameter.shape) for parameter in model.parameters()}
-    change = InPlace(model, plan)
-    if optimizer is None:
-        return
+    changes: list[InPlace] = []
     try:
-        slice_state(optimizer, model, plan, shapes, change.created)
+        for network in (model, *copies):
+            changes.append(InPlace(network, plan))
+        if optimizer is not None:
+            slice_state(optimizer, model, plan, shapes, changes[0].created)
     except BaseException:
-        change.undo()
+        for change in changes:
+            change.undo()
         raise
+
+
+def matching_copy(model: nn.Module, copy: nn.Module) -> nn.Module:
+    """The network in `copy` that has the tensors of the model: itself, or what it wraps as `module`.
+
+    Raises:
+        GossamerError: when their names or shapes differ.
+    """
+    if not isinstance(copy, nn.Module):
+        raise GossamerError(f"`also` must be a sequence of modules; it holds a {type(copy).__name__}.")
+    own = {name: tensor.shape for name, tensor in state_tensors(model).items()}
+    wrapped = getattr(copy, "module", None)
+    candidates = [copy, *([wrapped] if isinstance(wrapped, nn.Module) else [])]
+    for candidate in candidates:
+        if {name: tensor.shape for name, tensor in state_tensors(candidate).items()} == own:
+            return candidate
+    raise GossamerError(
+        f"`also` holds a {type(copy).__name__} whose parameters and buffers do not have the names and shapes of those "
+        "of `model`. Pass copies of `model`, or wrappers that hold one as `module`."
+    )
 
 
 class InPlace:

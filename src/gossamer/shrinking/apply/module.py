@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gossamer.layers.attention import compact_attention
-from gossamer.shrinking.decide.plan import Attention, Fold, Indices, Plan
+from gossamer.shrinking.decide.plan import Attention, Fold, Indices, Plan, copy_module
 from gossamer.shrinking.trace import state_tensors
 
 __all__ = ["add_fold", "compact", "packed", "smaller_copy", "take"]
@@ -21,7 +20,7 @@ def smaller_copy(model: nn.Module, plan: Plan) -> nn.Module:
     memo: dict[int, Any] = {}
     for name, indices in plan.kept.items():
         memo[id(tensors[name])] = _smaller(tensors[name], indices)
-    copied = copy.deepcopy(model, memo)
+    copied = copy_module(model, memo)
     for fold in plan.folds:
         add_fold(copied, fold)
     for size in plan.sizes:
@@ -67,7 +66,12 @@ def compact(module: nn.Module, attention: Attention) -> None:
     assert isinstance(module, nn.MultiheadAttention)
     for attribute in ("num_heads", "head_dim", "embed_dim"):
         setattr(module, attribute, getattr(attention, attribute))
-    compact_attention(module, full_head_dim=attention.full_head_dim)
+    compact_attention(
+        module,
+        full_head_dim=attention.full_head_dim,
+        full_num_heads=attention.full_num_heads,
+        kept_heads=attention.kept_heads,
+    )
 
 
 def _take_grouped(weight: Tensor, index: Tensor) -> Tensor:

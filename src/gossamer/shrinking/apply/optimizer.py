@@ -6,6 +6,7 @@ are sliced along.
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -42,10 +43,24 @@ def register_state(optimizer: Optimizer, state: ParameterState) -> RemovableHand
     return handle
 
 
+_WHOLE_TENSORS = {
+    "LBFGS": "has one history for all parameters together",
+    "Adafactor": "averages over the rows and columns of a weight, which removal makes shorter",
+    "Muon": "makes the step of a whole weight orthogonal and scales it by its shape",
+}
+"""Optimizers whose steps are not element-wise: the steps of the smaller network would not be those of the full one."""
+
+
 def check_owner(model: nn.Module, optimizer: Optimizer) -> None:
-    """Raise an error if the optimizer updates none of the model's parameters; it may update others as well."""
+    """Raise an error if the optimizer updates none of the model's parameters, or not element by element."""
     if not isinstance(optimizer, Optimizer):
         raise GossamerError(f"`optimizer` must be a torch.optim.Optimizer; received {type(optimizer).__name__}.")
+    for kind in type(optimizer).__mro__:
+        if kind.__name__ in _WHOLE_TENSORS:
+            raise GossamerError(
+                f"the state of {type(optimizer).__name__} cannot be sliced along: it {_WHOLE_TENSORS[kind.__name__]}. "
+                "Call shrink_ without the optimizer, then build a new one."
+            )
     own = {id(p) for p in model.parameters()}
     if not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
         raise GossamerError(
@@ -98,7 +113,8 @@ def slice_state(
             if parameter in optimizer.state:
                 _slice(optimizer.state[parameter], shapes[parameter], indices, undo)
         for weight, bias in created.items():
-            _join_group(optimizer, named[weight], bias, undo)
+            name = f"{weight.rpartition('.')[0]}.bias".lstrip(".")
+            _join_group(optimizer, named[weight], bias, name, undo)
         for registered in _registered.get(optimizer, {}).values():
             registered.cut_(lambda parameter, tensor: take(tensor, kept.get(parameter, {})))
     except BaseException:
@@ -114,10 +130,16 @@ def _slice(state: dict[str, Any], shape: tuple[int, ...], indices: Indices, undo
             state[key] = packed(take(value, indices), value)
 
 
-def _join_group(optimizer: Optimizer, weight: nn.Parameter, bias: nn.Parameter, undo: list[Callable[[], None]]) -> None:
-    """Put a created bias into the parameter group of its weight."""
+def _join_group(
+    optimizer: Optimizer, weight: nn.Parameter, bias: nn.Parameter, name: str, undo: list[Callable[[], None]]
+) -> None:
+    """Put a created bias behind its weight, where `model.parameters()` has it: a state dict numbers the parameters."""
     for group in optimizer.param_groups:
-        if any(parameter is weight for parameter in group["params"]):
-            group["params"].append(bias)
-            undo.append(group["params"].pop)
-            return
+        place = next((i for i, parameter in enumerate(group["params"]) if parameter is weight), None)
+        if place is None:
+            continue
+        for key, entry in (("params", bias), ("param_names", name)):
+            if key in group:
+                group[key].insert(place + 1, entry)
+                undo.append(functools.partial(group[key].pop, place + 1))
+        return

@@ -11,11 +11,12 @@ it. `kept_indices` is the complement, over all removed classes at once.
 """
 
 from gossamer.shrinking.decide.liveness import Decision, decide
-from gossamer.shrinking.decide.plan import Channels, Fold, Indices, Plan, Size
+from gossamer.shrinking.decide.plan import Change, Channels, Fold, Indices, Plan, Size
 from gossamer.shrinking.decide.planner import NOT_VERIFIED, Verified, kept_indices, largest_verified_plan, make_plan
 
 __all__ = [
     "NOT_VERIFIED",
+    "Change",
     "Channels",
     "Decision",
     "Fold",

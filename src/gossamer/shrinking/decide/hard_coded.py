@@ -7,50 +7,120 @@ changing the attribute repairs it (`attributes`). If it is a literal, the units 
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from gossamer.shrinking.analyse import AbstractValue, Analysis
 from gossamer.shrinking.analyse.domain import varying_dims
 from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Size
-from gossamer.shrinking.trace import arguments, caller_path
+from gossamer.shrinking.trace import Attribute, AttributeSize, arguments, caller_path, shape_of
 
-__all__ = ["attributes", "counted_classes"]
+__all__ = ["attributes", "changing_classes", "counted_classes"]
+
+_MOST_ASSIGNMENTS = 10_000
 
 
 def attributes(analysis: Analysis, decision: Decision) -> list[Size]:
-    """Integer attributes of the user's modules that a view repeats (`num_heads`, `head_dim`), with their new values.
+    """Integer attributes of the user's modules that are sizes of unit dimensions, with their new values.
 
-    This is a guess that verification confirms: the attribute belongs to the module whose forward spells out the size,
-    and has its value. Where one value stands for two sizes, the attribute's name decides which one it is.
+    Every tensor whose shape the forward computes from attributes (`analysis.attribute_uses`) is an equation: with the
+    new values, the expression is the new size. An attribute changes only where the equations leave no other choice; one
+    that is no size, or also the size of a dimension that stays, keeps its value.
     """
-    changes: dict[str, dict[int, list[int]]] = {}
-    for node, before, after in _literals_that_change(analysis, decision):
-        options = changes.setdefault(caller_path(node), {}).setdefault(before, [])
-        if after not in options:
-            options.append(after)
+    equations = _equations(analysis, decision)
     sizes = []
-    for path, found in changes.items():
-        for attribute, value in vars(analysis.modules.get(path, analysis.model)).items():
-            if type(value) is int and not attribute.startswith("_") and value in found:
-                after = found[value][-1] if _is_width(attribute) else found[value][0]
-                sizes.append(Size(path, attribute, value, after))
+    for group in _connected(equations):
+        for (path, name), after in (_solution(analysis, equations, group) or {}).items():
+            before = _value(analysis, (path, name))
+            if before != after:
+                sizes.append(Size(path, name, before, after))
     return sizes
 
 
-def _is_width(attribute: str) -> bool:
-    """Whether an attribute is named after the width of a head rather than after the number of heads."""
-    return any(word in attribute for word in ("dim", "size", "width"))
+def _value(analysis: Analysis, attribute: Attribute) -> int:
+    found: int = vars(analysis.modules[attribute[0]])[attribute[1]]
+    return found
 
 
-def counted_classes(analysis: Analysis, decision: Decision) -> list[Tensor]:
-    """For each view, split or slice with an integer that would have to change, the classes that it counts."""
+def _equations(analysis: Analysis, decision: Decision) -> list[tuple[AttributeSize, int]]:
+    """Expressions in attributes with the sizes that they must have; a use that is not in the graph has no equation."""
+    shapes: dict[tuple[str, tuple[int, ...], tuple[int, ...]], set[tuple[int, ...]]] = {}
+    for node in analysis.literal_sizes:
+        value = analysis.values.get(node)
+        if isinstance(value, AbstractValue):
+            key = caller_path(node), _source_shape(node), tuple(value.shape)
+            shapes.setdefault(key, set()).add(decision.shape_after(value.labels))
+    return [
+        (use.size, after[use.dim])
+        for use in analysis.attribute_uses
+        for after in sorted(shapes.get((use.module, use.source, use.shape), ()))
+    ]
+
+
+def _source_shape(node: fx.Node) -> tuple[int, ...]:
+    """The shape of the tensor that a view or a split is taken of."""
+    node = node.all_input_nodes[0] if node.target is operator.getitem else node
+    tensors = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
+    return shape_of(tensors[0]) if tensors else ()
+
+
+def _connected(equations: list[tuple[AttributeSize, int]]) -> list[frozenset[Attribute]]:
+    """The attributes, in groups that have no equation in common."""
+    groups: list[frozenset[Attribute]] = []
+    for size, _ in equations:
+        joined = [group for group in groups if group & size.attributes]
+        groups = [group for group in groups if group not in joined]
+        groups.append(size.attributes.union(*joined))
+    return groups
+
+
+def _solution(
+    analysis: Analysis, equations: list[tuple[AttributeSize, int]], group: frozenset[Attribute]
+) -> dict[Attribute, int] | None:
+    """The values of a group of attributes for which all equations hold, with as few changes as possible; or None."""
+    own = [(size, after) for size, after in equations if size.attributes & group]
+    names = sorted(group)
+    before = [_value(analysis, name) for name in names]
+    changed = {(int(size), after) for size, after in own}
+    options = [list(dict.fromkeys([old, *(new for size, new in changed if size == old)])) for old in before]
+    if math.prod(map(len, options)) > _MOST_ASSIGNMENTS:
+        return None
+    solutions = []
+    for values in itertools.product(*options):
+        assignment = dict(zip(names, values, strict=True))
+        if _holds(own, assignment):
+            changes = sum(new != old for new, old in zip(values, before, strict=True))
+            solutions.append((changes, assignment))
+    return min(solutions, key=lambda found: found[0], default=(0, None))[1]
+
+
+def _holds(equations: list[tuple[AttributeSize, int]], assignment: dict[Attribute, int]) -> bool:
+    try:
+        return all(size.expression(assignment) == after for size, after in equations)
+    except ZeroDivisionError:
+        return False
+
+
+def counted_classes(analysis: Analysis, decision: Decision, within: type[nn.Module] = nn.Module) -> list[Tensor]:
+    """For each view, split or slice with an integer that would have to change, the classes that it counts.
+
+    `within` restricts that to the forward of modules of one class.
+    """
+    own = [node for node in analysis.values if isinstance(analysis.caller(node), within)]
     views = dict.fromkeys(node for node, _, _ in _literals_that_change(analysis, decision))
-    counted = [analysis.value(node).labels for node in views]
-    counted += [labels for node in analysis.values if (labels := _sliced_off(analysis, node)) is not None]
+    counted = [analysis.value(node).labels for node in own if node in views]
+    counted += [labels for node in own if (labels := _sliced_off(analysis, node)) is not None]
+    return changing_classes(decision, counted)
+
+
+def changing_classes(decision: Decision, counted: list[Tensor]) -> list[Tensor]:
+    """The distinct sets of classes of these labels, of those sets that lose any."""
     found: list[Tensor] = []
     for labels in counted:
         classes = torch.unique(decision.classes[labels])

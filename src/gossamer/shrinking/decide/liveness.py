@@ -20,9 +20,10 @@ from gossamer.shrinking.analyse import NO_UNIT, Analysis
 from gossamer.shrinking.analyse.domain import unexpand, varying_dims
 from gossamer.shrinking.analyse.facts import Dependency, EqualCounts, Rectangle, abstract_values_in
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "decide", "label_tensors"]
 
 _ONE_UNIT = "every layer keeps at least one unit"
+_SAME_SHAPE = "a scale of zero closes it, but the scale stays"
 _RECTANGLE = "kept units must form a rectangle"
 
 
@@ -69,7 +70,8 @@ class _FixedPoint:
         layers = analysis.layers.values()
         self.dependencies = [*analysis.dependencies, *(d for layer in layers for d in layer.dependencies())]
         self.equal_counts, self.rectangles = analysis.equal_counts, analysis.rectangles
-        self.tensors = _label_tensors(analysis)
+        self.together = analysis.together
+        self.tensors = label_tensors(analysis)
         for labels, reason in analysis.labels.pins:
             self.mark_live(labels, reason)
         for label, reason in pins:
@@ -133,6 +135,10 @@ class _FixedPoint:
 
     def fill_shapes(self) -> None:
         """Keep what the shape constraints need."""
+        for pair in self.together:
+            kept = self.is_kept(pair[0]) | self.is_kept(pair[1])
+            for labels in pair:
+                self.keep(labels[kept], _SAME_SHAPE)
         for counts in self.equal_counts:
             self.fill_equal_counts(counts)
         for rectangle in self.rectangles:
@@ -197,7 +203,7 @@ def _hull(mask: Tensor) -> Tensor:
     return hull
 
 
-def _label_tensors(analysis: Analysis) -> list[Tensor]:
+def label_tensors(analysis: Analysis) -> list[Tensor]:
     """The distinct label tensors of all values and parameters, restricted to the dimensions along which they vary."""
     found: dict[tuple[int, ...], Tensor] = {}
     values = [value.labels for result in analysis.values.values() for value in abstract_values_in(result)]

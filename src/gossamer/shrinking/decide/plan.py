@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Attention", "Channels", "Fold", "Indices", "Plan", "Size"]
+__all__ = ["Attention", "Change", "Channels", "Fold", "Indices", "Plan", "Size", "copy_module"]
 
 Indices = Mapping[int, Tensor]
 """The kept indices per dimension of a tensor.
@@ -75,11 +76,37 @@ class Attention:
     head_dim: int
     embed_dim: int
     full_head_dim: int
+    full_num_heads: int
+    kept_heads: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is changed in a model.
+
+    `kind` is `"parameter"`, `"buffer"` (shapes before and after, equal if a constant is added; None before if it is
+    created), `"attribute"` (its values) or `"class"` (the names of the class of a module).
+    """
+
+    kind: str
+    name: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.kind} {self.name}: created, {self.after}"
+        if self.before == self.after:
+            return f"{self.kind} {self.name}: a constant is added"
+        return f"{self.kind} {self.name}: {self.before} -> {self.after}"
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a shrink does to a model. Prints as a table.
+
+    `changes` names every parameter, buffer, attribute and class that is another one afterwards; what it does not name
+    stays as it is.
 
     `kept` maps the name of each parameter or buffer that gets smaller to its kept indices (`gossamer.shrinking.take`
     applies them to anything of the parameter's shape). `form` is what `apply` returns: the user's class (`"module"`) or
@@ -97,6 +124,7 @@ class Plan:
     weights_before: int
     weights_after: int
     attentions: tuple[Attention, ...] = field(default=())
+    changes: tuple[Change, ...] = field(default=())
     form: str = "module"
     notes: tuple[str, ...] = field(default=())
     module: nn.Module | None = field(default=None, repr=False, compare=False)
@@ -120,9 +148,7 @@ class Plan:
                 "this plan holds no module: it comes from `shrink_`, which has applied it in place, or it is a copy, "
                 "which leaves the module out. Call `gossamer.plan(model, example)` for a plan to apply."
             )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own, about how it copies a graph
-            copied = copy.deepcopy(self.module)
+        copied = copy_module(self.module)
         if isinstance(copied, fx.GraphModule):  # has a class of its own, which copying gives a default name
             type(copied).__name__ = type(self.module).__name__
         return copied
@@ -154,6 +180,28 @@ class Plan:
             return f"Nothing to remove: all {self.weights_before:,} parameters stay."
         share = self.weights_after / self.weights_before
         return f"{self.weights_after:,} of {self.weights_before:,} parameters stay ({share:.1%}), as a {self.form}."
+
+
+def copy_module(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A deep copy, with new locks, since these cannot be copied. `memo` has what is copied already, by its id.
+
+    Raises:
+        GossamerError: when the module has an attribute that cannot be copied.
+    """
+    memo = {} if memo is None else memo
+    for part in module.modules():
+        for value in vars(part).values():
+            if isinstance(value, type(threading.Lock()) | type(threading.RLock())):
+                memo[id(value)] = threading.Lock() if isinstance(value, type(threading.Lock())) else threading.RLock()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own, about how it copies a graph
+            return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise GossamerError(
+            f"`model` ({type(module).__name__}) cannot be copied by copy.deepcopy: {type(error).__name__}: {error}. "
+            "Give the class of what cannot be copied a `__deepcopy__`, or use shrink_, which works in place."
+        ) from error
 
 
 def _row(channels: Channels) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """The planner: make a plan from a decision, build it, verify it, and on failure pin what is to blame.
 
 The first plan removes every class that is not kept. If the module built from it fails or computes other outputs, the
-forward depends on units in a way that the analysis cannot see: on sizes that are hard-coded in it, nearly always.
-Pinning all of these units gives a plan that holds; bisection then finds those that can be removed after all.
+forward depends on units in a way that the analysis cannot see: on sizes that are hard-coded in it, nearly always. A
+forward that fails tells which class of modules is to blame: the units that its forwards count are pinned, at once for
+all modules of the class. If the outputs differ, nobody can be blamed: pinning all counted units gives a plan that
+holds, and bisection then finds those that can be removed after all.
 """
 
 from __future__ import annotations
@@ -19,18 +21,22 @@ from torch import Tensor, nn
 from gossamer.errors import GossamerError
 from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
 from gossamer.shrinking.analyse import NO_UNIT, SIZE_FROM_INPUT, Analysis
-from gossamer.shrinking.analyse.facts import Layer
-from gossamer.shrinking.decide import hard_coded
+from gossamer.shrinking.analyse.facts import Layer, abstract_values_in
+from gossamer.shrinking.decide import hard_coded, heads
+from gossamer.shrinking.decide.blame import Blame
 from gossamer.shrinking.decide.liveness import Decision, decide
-from gossamer.shrinking.decide.plan import Attention, Channels, Fold, Plan, Size
+from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Plan, Size
 
 __all__ = ["NOT_VERIFIED", "Verified", "kept_indices", "largest_verified_plan", "make_plan"]
 
 Result = TypeVar("Result")
 Build = Callable[[Plan, Decision], Result | None]
 
-_ATTEMPTS = 16
-"""The largest number of bisection steps; each costs a plan, a copy of the model and a few forward passes."""
+_ATTEMPTS = 8
+"""The largest number of further attempts; each costs a plan, a copy of the model and a few forward passes."""
+
+_BISECTIONS = 4
+"""The largest number of attempts to release some of the pins for which no module can be blamed."""
 
 HARD_CODED = "its size is hard-coded in forward"
 NOT_VERIFIED = "without it forward fails or the outputs change (please report this)"
@@ -45,33 +51,61 @@ class Verified(Generic[Result]):
     restricted: bool
 
 
-def largest_verified_plan(
-    analysis: Analysis, build: Build[Result], coarser: Callable[[], Analysis] | None = None
-) -> Verified[Result]:
+def largest_verified_plan(analysis: Analysis, build: Build[Result]) -> Verified[Result]:
     """The largest plan that can be built and verified.
 
     Args:
         analysis: the facts to plan from.
         build: builds a plan and verifies the result; returns None if either fails.
-        coarser: makes an analysis that removes attention heads only as a whole, to fall back on: a forward that
-            cannot do with narrower heads can often do with fewer.
     """
-    plan, decision = make_plan(analysis)
-    result = build(plan, decision)
-    if result is not None:
-        return Verified(plan, result, restricted=False)
-    if coarser is not None:
-        found = largest_verified_plan(coarser(), build)
-        return Verified(found.plan, found.result, restricted=True)
-    pinned = _pin(analysis, build, hard_coded.counted_classes(analysis, decision), HARD_CODED)
-    if pinned is None:
-        pinned = _pin(analysis, build, _classes_by_dimension(analysis, decision), NOT_VERIFIED)
-    if pinned is None:
+    found, last = _blame(analysis, build)
+    if found is None:
+        facts, decision = last
+        found = _pin(facts, build, hard_coded.counted_classes(facts, decision), HARD_CODED)
+        found = found or _pin(facts, build, _classes_by_dimension(facts, decision), NOT_VERIFIED)
+    if found is None:
         raise GossamerError(
             "the model cannot be shrunk: even an unchanged copy of it gives other outputs. Make sure that "
             "copy.deepcopy(model) computes what model does."
         )
-    return pinned
+    return found
+
+
+def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] | None, tuple[Analysis, Decision]]:
+    """Try; where the forward of a module fails, pin what the forwards of its class count, and try again.
+
+    A class with attention gets another chance first: heads of equal widths, then whole heads.
+    """
+    waiting = heads.variants(analysis)
+    facts, pins = waiting.pop(0)(), list[tuple[int, str]]()
+    for attempt in range(_ATTEMPTS):
+        plan, decision = make_plan(facts, pins)
+        with Blame() as blame:
+            result = build(plan, decision)
+        if result is not None:
+            return Verified(plan, result, restricted=attempt > 0 or facts.graph_could_do_more), (facts, decision)
+        failed = None if blame.path is None else type(facts.modules.get(blame.path, facts.model))
+        attends = any(isinstance(facts.modules.get(each.module), failed) for each in facts.heads) if failed else True
+        counted = _counted(facts, decision, failed)
+        if waiting and (attends or not counted):
+            facts = waiting.pop(0)()
+        elif counted:
+            pins += [(int(c), HARD_CODED) for group in counted for c in group]
+        else:
+            break
+    return None, (facts, decision)
+
+
+def _counted(analysis: Analysis, decision: Decision, failed: type[nn.Module] | None) -> list[Tensor]:
+    """What to pin when the forward of a class fails: the classes that it counts, else those that it computes."""
+    if failed is None:
+        return []
+    counted = hard_coded.counted_classes(analysis, decision, failed)
+    if counted:
+        return counted
+    own = [value for node, value in analysis.values.items() if isinstance(analysis.caller(node), failed)]
+    computed = [value.labels for result in own for value in abstract_values_in(result)]
+    return hard_coded.changing_classes(decision, computed)
 
 
 def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason: str) -> Verified[Result] | None:
@@ -85,8 +119,8 @@ def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason:
     best = attempt(groups) if groups else None
     if best is None:
         return None
-    pinned, waiting = list(groups), [groups] if len(groups) > 1 else []
-    for _ in range(_ATTEMPTS):
+    pinned, waiting = list(groups), _halves(groups)
+    for _ in range(_BISECTIONS):
         if not waiting:
             break
         released = waiting.pop()
@@ -94,10 +128,14 @@ def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason:
         found = attempt(fewer) if fewer else None
         if found is not None:
             pinned, best = fewer, found
-        elif len(released) > 1:
-            middle = len(released) // 2
-            waiting += [released[:middle], released[middle:]]
+        else:
+            waiting += _halves(released)
     return best
+
+
+def _halves(groups: list[Tensor]) -> list[list[Tensor]]:
+    middle = len(groups) // 2
+    return [groups[:middle], groups[middle:]] if middle else []
 
 
 def _classes_by_dimension(analysis: Analysis, decision: Decision) -> list[Tensor]:
@@ -124,12 +162,14 @@ def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple
     folds = tuple(f for layer in analysis.layers.values() if (f := _fold(layer, decision)) is not None)
     attentions = _attentions(analysis, decision)
     created = sum(f.amount.numel() for f in folds if f.bias is None)
+    sizes = _sizes(analysis, decision, attentions)
     plan = Plan(
         channels=_channels(analysis, decision),
         kept=kept,
         folds=folds,
-        sizes=_sizes(analysis, decision, attentions),
+        sizes=sizes,
         attentions=attentions,
+        changes=_changes(analysis, kept, folds, sizes, attentions),
         weights_before=sum(t.numel() for t in parameters.values()),
         weights_after=sum(_numel_after(t, kept.get(n, {})) for n, t in parameters.items()) + created,
     )
@@ -162,7 +202,43 @@ def kept_indices(analysis: Analysis, decision: Decision) -> dict[str, dict[int, 
 
 
 def _numel_after(tensor: Tensor, kept: dict[int, Tensor]) -> int:
-    return math.prod(kept[d].size(-1) if d in kept else tensor.size(d) for d in range(tensor.dim()))
+    return math.prod(_shape_after(tensor, kept))
+
+
+def _shape_after(tensor: Tensor, kept: dict[int, Tensor]) -> tuple[int, ...]:
+    return tuple(kept[d].size(-1) if d in kept else tensor.size(d) for d in range(tensor.dim()))
+
+
+def _changes(
+    analysis: Analysis,
+    kept: dict[str, dict[int, Tensor]],
+    folds: tuple[Fold, ...],
+    sizes: tuple[Size, ...],
+    attentions: tuple[Attention, ...],
+) -> tuple[Change, ...]:
+    """Everything that the plan changes, by name: tensors, attributes, classes. A graph has tensors only."""
+    found = []
+    tensors = analysis.traced.tensors
+    for name in dict.fromkeys([*kept, *(fold.bias for fold in folds if fold.bias is not None)]):
+        kind = "parameter" if isinstance(tensors[name], nn.Parameter) else "buffer"
+        found.append(Change(kind, name, tuple(tensors[name].shape), _shape_after(tensors[name], kept.get(name, {}))))
+    for fold in folds:
+        if fold.bias is None:
+            path = fold.weight.rpartition(".")[0]
+            found.append(Change("parameter", f"{path}.bias".lstrip("."), None, tuple(fold.amount.shape)))
+    if analysis.rewrites_graph:
+        return tuple(found)
+    found += [Change("attribute", f"{s.module}.{s.attribute}".lstrip("."), s.before, s.after) for s in sizes]
+    for attention in attentions:
+        module = analysis.modules[attention.module]
+        for name in ("num_heads", "head_dim", "embed_dim"):
+            before, after = getattr(module, name), getattr(attention, name)
+            if before != after:
+                found.append(Change("attribute", f"{attention.module}.{name}".lstrip("."), before, after))
+        names = type(module).__name__, CompactMultiheadAttention.__name__
+        if names[0] != names[1]:
+            found.append(Change("class", attention.module, *names))
+    return tuple(found)
 
 
 def _fold(layer: Layer, decision: Decision) -> Fold | None:
@@ -187,12 +263,19 @@ def _attentions(analysis: Analysis, decision: Decision) -> tuple[Attention, ...]
         if kind == "in_proj_weight" and isinstance(module, nn.MultiheadAttention) and is_compactable(module):
             rows, columns = decision.keeps(axes[0]), decision.keeps(axes[1])
             if not bool(rows.all()) or not bool(columns.all()):
-                heads = rows[: len(rows) // 3].view(module.num_heads, -1)
-                width = int(heads.sum(1).max())
-                # The scale comes from the full width, also if the module was shrunk before.
-                full = module.full_head_dim if isinstance(module, CompactMultiheadAttention) else module.head_dim
-                found.append(Attention(path, int(heads.any(1).sum()), width, int(columns.sum()), full))
+                of_heads = rows[: len(rows) // 3].view(module.num_heads, -1)
+                found.append(_attention(path, module, of_heads, int(columns.sum())))
     return tuple(found)
+
+
+def _attention(path: str, module: nn.MultiheadAttention, of_heads: Tensor, embed_dim: int) -> Attention:
+    """The sizes of an attention that keeps these units of its heads `(h, d)`."""
+    kept = torch.nonzero(of_heads.any(1)).flatten().tolist()
+    full_width, full_heads, numbers = module.head_dim, module.num_heads, tuple(kept)
+    if isinstance(module, CompactMultiheadAttention):  # shrunk before: scale and masks are those of the full one
+        full_width, full_heads = module.full_head_dim, module.full_num_heads
+        numbers = tuple(module.kept_heads[head] for head in kept)
+    return Attention(path, len(kept), int(of_heads.sum(1).max()), embed_dim, full_width, full_heads, numbers)
 
 
 def _sizes(analysis: Analysis, decision: Decision, attentions: tuple[Attention, ...]) -> tuple[Size, ...]:
@@ -206,7 +289,7 @@ def _sizes(analysis: Analysis, decision: Decision, attentions: tuple[Attention, 
         if module is not None and vars(module).get(size.attribute) == size.before and size.before != size.after:
             sizes[size.module, size.attribute] = size
     compacted = {attention.module for attention in attentions}
-    if analysis.literal_sizes:
+    if analysis.literal_sizes and not analysis.rewrites_graph:
         for size in hard_coded.attributes(analysis, decision):
             if size.module not in compacted:
                 sizes.setdefault((size.module, size.attribute), size)

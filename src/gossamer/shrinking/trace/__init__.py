@@ -2,8 +2,10 @@
 
 `export` runs `torch.export` on the example and names the parameter or buffer behind each placeholder;
 `functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that `analyse` interprets.
+`attributes` finds the sizes that the forward takes from attributes of its modules.
 """
 
+from gossamer.shrinking.trace.attributes import Attribute, AttributeSize, SizeUse, size_uses
 from gossamer.shrinking.trace.export import (
     TracedModel,
     arguments,
@@ -14,4 +16,16 @@ from gossamer.shrinking.trace.export import (
     trace,
 )
 
-__all__ = ["TracedModel", "arguments", "caller_path", "shape_of", "size_hint", "state_tensors", "trace"]
+__all__ = [
+    "Attribute",
+    "AttributeSize",
+    "SizeUse",
+    "TracedModel",
+    "arguments",
+    "caller_path",
+    "shape_of",
+    "size_hint",
+    "size_uses",
+    "state_tensors",
+    "trace",
+]

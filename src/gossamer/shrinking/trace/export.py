@@ -6,8 +6,9 @@ the rules of `analyse` expect.
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
@@ -23,6 +25,9 @@ from gossamer.example import Call, evaluating
 from gossamer.shrinking.trace.functionalize import functionalize
 
 __all__ = ["TracedModel", "arguments", "caller_path", "shape_of", "size_hint", "state_tensors", "trace"]
+
+
+_ANY_SIZE = 7
 
 
 @dataclass(frozen=True)
@@ -33,26 +38,34 @@ class TracedModel:
     the first of its names in the model; `tensors` maps these names to the tensors themselves.
     """
 
+    call: Call
     program: ExportedProgram
     graph: fx.Graph
     states: Mapping[fx.Node, str]
     tensors: Mapping[str, Tensor]
 
+    @property
+    def inputs(self) -> list[fx.Node]:
+        """The placeholders of the arguments of the call."""
+        specs = self.program.graph_signature.input_specs
+        nodes = [node for node in self.graph.nodes if node.op == "placeholder"]
+        return [node for node, spec in zip(nodes, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
 
-def trace(model: nn.Module, call: Call, *, dynamic_batch: bool = False) -> TracedModel:
+
+def trace(model: nn.Module, call: Call, *, symbolic: Sequence[Set[int]] | None = None) -> TracedModel:
     """Export the model on one call.
 
     Args:
         model: the module to export; it keeps its training or evaluation mode.
         call: the arguments that it is exported with.
-        dynamic_batch: export the first dimension of every input as a symbolic size.
+        symbolic: for each tensor of the call, the dimensions to export as symbolic sizes; they must be two at least.
 
     Raises:
         GossamerError: when `torch.export` cannot trace the model.
     """
     with evaluating(model), warnings.catch_warnings(), _unfused_attention():
         warnings.simplefilter("ignore")
-        program = _export(model, _with_batch(call) if dynamic_batch else call, dynamic_batch)
+        program = _export(model, call, None if symbolic is None else _dynamic_shapes(model, call, symbolic))
         mutations = [node for node in program.graph.nodes if _is_mutation(node)]
         if mutations:
             program = functionalize(program, mutations)
@@ -67,7 +80,7 @@ def trace(model: nn.Module, call: Call, *, dynamic_batch: bool = False) -> Trace
         for node in program.graph.nodes
         if node.op == "placeholder" and names.get(node.name) in tensors
     }
-    return TracedModel(program, program.graph, states, {name: tensors[name] for name in canonical.values()})
+    return TracedModel(call, program, program.graph, states, {name: tensors[name] for name in canonical.values()})
 
 
 def state_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -98,8 +111,14 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
 
 
 def size_hint(size: int | torch.SymInt) -> int:
-    """A size at the example; for a symbolic size, its hint."""
-    return size if isinstance(size, int) else int(size.node.hint)
+    """A size at the example; for a symbolic size, its hint; for one that depends on values (`x[mask]`), any number."""
+    if isinstance(size, int):
+        return size
+    if size.node.hint is not None:
+        return int(size.node.hint)
+    expression = size.node.expr
+    known = size.node.shape_env.backed_var_to_val
+    return int(expression.subs({symbol: known.get(symbol, _ANY_SIZE) for symbol in expression.free_symbols}))
 
 
 def caller_path(node: fx.Node) -> str:
@@ -109,13 +128,15 @@ def caller_path(node: fx.Node) -> str:
     return str(path).split("@")[0]
 
 
-def _export(model: nn.Module, call: Call, dynamic_batch: bool) -> ExportedProgram:
-    shapes = None
-    if dynamic_batch:
-        shapes = _dynamic_batch(call.kwargs) if call.kwargs else _dynamic_batch(call.args)
+def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
     try:
         return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
+        if "DynamicCache" in str(error):
+            raise GossamerError(
+                f"`model` ({type(model).__name__}) returns a cache of keys and values, which torch.export cannot "
+                "trace. Add use_cache=False to `example`, as a keyword argument, or set model.config.use_cache = False."
+            ) from error
         raise GossamerError(
             f"`model` ({type(model).__name__}) cannot be traced by torch.export on `example`: {_first_line(error)}. "
             "The control flow of its forward must not depend on values. Rewrite that part of the forward, or shrink "
@@ -123,26 +144,15 @@ def _export(model: nn.Module, call: Call, dynamic_batch: bool) -> ExportedProgra
         ) from error
 
 
-def _dynamic_batch(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return {0: Dim.AUTO} if value.dim() else None
-    if isinstance(value, tuple | list):
-        return type(value)(_dynamic_batch(v) for v in value)
-    if isinstance(value, Mapping):
-        return {k: _dynamic_batch(v) for k, v in value.items()}
-    return None
+def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) -> Any:
+    """The argument `dynamic_shapes` of `torch.export`, which has the structure of the bound arguments."""
+    waiting = iter(symbolic)
 
+    def shape(leaf: Any) -> Any:
+        return dict.fromkeys(next(waiting), Dim.AUTO) if isinstance(leaf, Tensor) else None
 
-def _with_batch(call: Call) -> Call:
-    """Repeat a batch of one: the exporter specialises on a size of one."""
-    if any(tensor.dim() and tensor.size(0) != 1 for tensor in call.tensors()):
-        return call
-
-    def double(leaf: object) -> object:
-        return torch.cat([leaf, leaf]) if isinstance(leaf, Tensor) and leaf.dim() else leaf
-
-    args, kwargs = pytree.tree_map(double, (call.args, call.kwargs))
-    return Call(args, kwargs)
+    args, kwargs = pytree.tree_map(shape, (call.args, call.kwargs))
+    return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
 
 
 def _is_mutation(node: fx.Node) -> bool:

@@ -66,20 +66,25 @@ def _aliases(node: fx.Node, mutation: fx.Node) -> set[fx.Node]:
     found, waiting = {node}, [node]
     while waiting:
         current = waiting.pop()
-        sources = current.all_input_nodes if _may_alias(current) else []
-        views = [user for user in current.users if _may_alias(user)]
-        new = {*sources, *views} - found - {mutation}
+        views = [user for user in current.users if current in _aliased_inputs(user)]
+        new = {*_aliased_inputs(current), *views} - found - {mutation}
         found |= new
         waiting.extend(new)
     return found
 
 
-def _may_alias(node: fx.Node) -> bool:
+def _aliased_inputs(node: fx.Node) -> list[fx.Node]:
+    """The inputs that the result of an operation may share memory with."""
     if not isinstance(node.target, OpOverload):
-        return node.op == "call_function"  # getitem of a tuple of views
+        return node.all_input_nodes if node.op == "call_function" else []  # getitem of a tuple of views
     if node.target.overloadpacket in _MAY_ALIAS:
-        return True
-    return any(result.alias_info is not None for result in node.target._schema.returns)
+        return node.all_input_nodes[:1]
+    schema = node.target._schema
+    if all(result.alias_info is None for result in schema.returns):
+        return []
+    # Of `add_(x, y)` the result is x: it shares nothing with y.
+    aliased = [place for place, argument in enumerate(schema.arguments) if argument.alias_info is not None]
+    return [node.args[place] for place in aliased if isinstance(node.args[place], fx.Node)]  # type: ignore[misc]
 
 
 def _replace(node: fx.Node) -> None:

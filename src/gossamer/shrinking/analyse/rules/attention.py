@@ -26,14 +26,22 @@ from gossamer.shrinking.analyse.domain import (
     unknown_value,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, EqualCounts
+from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Heads
 from gossamer.shrinking.analyse.rules.layers import matrix_product
 from gossamer.shrinking.analyse.rules.pointwise import unify_broadcast
-from gossamer.shrinking.trace import arguments
+from gossamer.shrinking.trace import arguments, caller_path
 
-__all__ = ["einsum", "matmul", "scaled_dot_product_attention"]
+__all__ = ["einsum", "matmul", "matmul_with_mask", "scaled_dot_product_attention"]
 
 aten = torch.ops.aten
+
+_SAME_VALUES: set[Any] = {
+    aten.dropout.default,
+    aten.to.dtype,
+    aten.type_as.default,
+    aten.contiguous.default,
+    aten.clone.default,
+}
 
 _EQUAL_HEADS = "all heads must keep the same width"
 
@@ -46,8 +54,28 @@ def matmul(analysis: Analysis, node: fx.Node) -> Any:
     if node.target is aten.addmm.default:
         return _mixes_units(analysis, node)
     sides = [analysis.value(n) for n in node.all_input_nodes]
-    result = _product(analysis, *sides) if len(sides) == 2 else None
+    weights = _sum_to_one(analysis, node.all_input_nodes[0])
+    result = _product(analysis, caller_path(node), *sides, weights=weights) if len(sides) == 2 else None
     return _mixes_units(analysis, node) if result is None else result
+
+
+def matmul_with_mask(analysis: Analysis, node: fx.Node) -> Any:
+    """`mask + q @ k.T`, as `nn.MultiheadAttention` computes its scores."""
+    named = arguments(node)
+    scores = _product(analysis, caller_path(node), analysis.value(named["batch1"]), analysis.value(named["batch2"]))
+    if scores is None:
+        return _mixes_units(analysis, node)
+    mask = analysis.value(named["self"])
+    return unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)), scores.constant.dtype)
+
+
+def _sum_to_one(analysis: Analysis, node: fx.Node) -> bool:
+    """Whether a value is a softmax over its last dimension, so that what it averages stays a constant if it is one."""
+    while node.target in _SAME_VALUES and not analysis.in_training(node):
+        node = node.all_input_nodes[0]
+    if node.target is not aten.softmax.int or analysis.in_training(node):
+        return False
+    return int(arguments(node)["dim"]) in (-1, len(node.meta["val"].shape) - 1)
 
 
 def einsum(analysis: Analysis, node: fx.Node) -> Any:
@@ -65,7 +93,7 @@ def einsum(analysis: Analysis, node: fx.Node) -> Any:
         return _mixes_units(analysis, node)
     left = _rearrange(analysis.value(operands[0]), first, [*batch, *rows, *summed])  # type: ignore[arg-type]
     right = _rearrange(analysis.value(operands[1]), second, [*batch, *summed, *columns])  # type: ignore[arg-type]
-    result = _product(analysis, left, right)
+    result = _product(analysis, caller_path(node), left, right)
     if result is None:
         return _mixes_units(analysis, node)
     return _rearrange(result, "".join([*batch, *rows, *columns]), list(target))
@@ -80,11 +108,13 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
     is_grouped = named["enable_gqa"] and heads != key_heads
     if is_grouped:
         key, value = (_repeat_heads(side, heads // key_heads) for side in (key, value))
-    scores = _product(analysis, query, _transpose(key))
+    path = caller_path(node)
+    scores = _product(analysis, path, query, _transpose(key))
     if scores is not None and named["attn_mask"] is not None:
         mask = analysis.value(named["attn_mask"])
         scores = unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)))
-    result = None if scores is None else _product(analysis, scores, value)
+    weights = not analysis.in_training(node) and _attends(analysis, named["attn_mask"])
+    result = None if scores is None else _product(analysis, path, scores, value, weights=weights)
     if result is None or scores is None:
         return _mixes_units(analysis, node)
     if is_grouped:
@@ -95,6 +125,17 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
         # The default scale is the width of a head to the power -1/2, so the width must not change.
         analysis.labels.unify(query.labels, query.labels.narrow(-1, 0, 1))
     return result
+
+
+def _attends(analysis: Analysis, mask: fx.Node | None) -> bool:
+    """Whether every query is known to attend to some position: one that attends to none gives zeros, not an average."""
+    if mask is None:
+        return True
+    value = analysis.value(mask)
+    if not bool(value.known.all()):
+        return False
+    allowed = value.constant if value.constant.dtype == torch.bool else value.constant > -torch.inf
+    return bool(allowed.any(-1).all())
 
 
 def _mixes_units(analysis: Analysis, node: fx.Node) -> Any:
@@ -124,8 +165,13 @@ def _transpose(value: AbstractValue) -> AbstractValue:
     return AbstractValue(*(f.transpose(-1, -2) for f in (value.labels, value.constant, value.known)))
 
 
-def _product(analysis: Analysis, left: AbstractValue, right: AbstractValue) -> AbstractValue | None:
-    """`left @ right`; None when the units run along dimensions for which there is no rule."""
+def _product(
+    analysis: Analysis, path: str, left: AbstractValue, right: AbstractValue, *, weights: bool = False
+) -> AbstractValue | None:
+    """`left @ right` in the module at `path`; None when the units run along dimensions for which there is no rule.
+
+    `weights` says that the rows of the left side sum to one.
+    """
     rank = left.labels.dim()
     if rank != right.labels.dim() or rank < 2 or left.shape[:-2] != right.shape[:-2]:
         with_units = left.has_units or right.has_units
@@ -135,10 +181,19 @@ def _product(analysis: Analysis, left: AbstractValue, right: AbstractValue) -> A
     inner = (rank - 1 in moves[0] and left.has_units, rank - 2 in moves[1] and right.has_units)
     outer = (rank - 2 in moves[0], rank - 1 in moves[1])
     if all(inner) and not any(outer):
-        return _sum_over_units(analysis, left, right, rows)
+        return _sum_over_units(analysis, path, left, right, rows)
     if any(inner) or all(outer):
         return None
-    return _sum_over_positions(analysis, (left, right), rows, outer)
+    result = _sum_over_positions(analysis, path, (left, right), rows, outer)
+    return _average(result, right) if weights and result is not None and not outer[0] else result
+
+
+def _average(result: AbstractValue, values: AbstractValue) -> AbstractValue:
+    """An average of values: a unit that is the same constant at all positions stays that constant."""
+    constant, known = unexpand(values.constant, values.known)
+    same = known.all(-2, keepdim=True) & (constant == constant.narrow(-2, 0, 1)).all(-2, keepdim=True)
+    constant = constant.narrow(-2, 0, 1).expand(result.shape)
+    return AbstractValue(result.labels, compress(constant), compress(same.expand(result.shape)))
 
 
 def _product_shape(left: AbstractValue, right: AbstractValue) -> tuple[int, ...]:
@@ -146,14 +201,14 @@ def _product_shape(left: AbstractValue, right: AbstractValue) -> tuple[int, ...]
     return (*batch, left.shape[-2], right.shape[-1])
 
 
-def _sum_over_units(analysis: Analysis, left: AbstractValue, right: AbstractValue, rows: list[int]) -> AbstractValue:
+def _sum_over_units(
+    analysis: Analysis, path: str, left: AbstractValue, right: AbstractValue, rows: list[int]
+) -> AbstractValue:
     """`q @ k.T`: the units of both sides are unified; the result has one unit per head."""
     shape, rank = _product_shape(left, right), left.labels.dim()
     queries = as_matrix(left.labels, rows, [rank - 1])
     keys = as_matrix(right.labels, rows, [rank - 2])
     analysis.labels.unify(queries, keys)
-    if analysis.whole_heads:
-        analysis.labels.unify(queries, queries[:, :1])
     is_zero = _always_zero(left, rank - 1, rows) | _always_zero(right, rank - 2, rows)
     heads = torch.full((1, 1), NO_UNIT)
     labels = no_units(shape)
@@ -161,6 +216,7 @@ def _sum_over_units(analysis: Analysis, left: AbstractValue, right: AbstractValu
         labels = _head_labels(analysis, queries, rows, shape)
         heads = as_matrix(labels, rows, [rank - 1])[:, :1]
         analysis.equal_counts.append(EqualCounts((queries, keys, heads), _EQUAL_HEADS))
+        analysis.heads.append(Heads(queries, heads[:, 0], path, are_keys=True))
     analysis.depend(heads, queries, foldable=is_zero)
     return unknown_value(labels, left.constant.dtype)
 
@@ -183,7 +239,11 @@ def _head_labels(analysis: Analysis, units: Tensor, rows: list[int], shape: tupl
 
 
 def _sum_over_positions(
-    analysis: Analysis, sides: tuple[AbstractValue, AbstractValue], rows: list[int], outer: tuple[bool, bool]
+    analysis: Analysis,
+    path: str,
+    sides: tuple[AbstractValue, AbstractValue],
+    rows: list[int],
+    outer: tuple[bool, bool],
 ) -> AbstractValue | None:
     """`scores @ v`: the units of the result are those of the side that has some, and each reads its head."""
     shape, rank = _product_shape(*sides), sides[0].labels.dim()
@@ -193,10 +253,9 @@ def _sum_over_positions(
     heads = as_matrix(with_heads.labels, rows, [dim])[:, :1]
     if rows and (bool((units == NO_UNIT).any()) != bool((heads == NO_UNIT).any())):
         return None
-    if rows and analysis.whole_heads:
-        analysis.labels.unify(units, units[:, :1])
     if any(outer) and rows:
         analysis.equal_counts.append(EqualCounts((units, heads), _EQUAL_HEADS))
+        analysis.heads.append(Heads(units, heads[:, 0], path, are_keys=False))
         analysis.depend(units, heads)
     elif rows:
         analysis.labels.unify(units[:, :1], heads)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from gossamer.layers import LayerKind
 from gossamer.layers.kinds import CONVOLUTION, LINEAR, TAKES_BIAS
 from gossamer.shrinking.analyse.domain import (
     AbstractValue,
@@ -26,8 +27,9 @@ from gossamer.shrinking.analyse.domain import (
     varying_dims,
 )
 from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Layer, LayerCall, ParameterView
+from gossamer.shrinking.analyse.rules.computed import RowWise, bind_rows, row_wise
 from gossamer.shrinking.analyse.rules.views import bind_vector, parameter_view, vector_value
-from gossamer.shrinking.trace import arguments, shape_of
+from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
 __all__ = ["CONVOLUTIONS", "convolution", "linear", "matrix_product", "owner", "units_along"]
 
@@ -57,6 +59,7 @@ class _Weight:
     nonzero: Tensor
     tap_sums: Tensor
     padded: bool
+    computed: bool = False
 
 
 def owner(name: str) -> str:
@@ -76,6 +79,10 @@ def linear(analysis: Analysis, node: fx.Node) -> Any:
     """`x @ weight.T + bias`."""
     named = arguments(node)
     view = parameter_view(analysis, named["weight"])
+    if view is None and (computed := row_wise(analysis, named["weight"])) is not None and computed.rows == 0:
+        blocks = computed.tensor[None, :, :, None]
+        dim = analysis.value(named["input"]).labels.dim() - 1
+        return _computed_layer(analysis, node, computed, (blocks, False, dim), LINEAR)
     part = "" if analysis.state_name(named["weight"]) else str(named["weight"])
     return _dense(analysis, node, named["input"], view, part, (1, 0), named["bias"])
 
@@ -113,7 +120,8 @@ def _dense(
     inputs, outputs = call.inputs.flatten(), call.outputs.flatten()
     analysis.bind(view, inner, inputs)
     analysis.bind(view, outer, outputs)
-    analysis.count_units(owner(view.name), LINEAR, inputs=inputs, outputs=outputs)
+    for path in analysis.owners(view.name):
+        analysis.count_units(path, LINEAR, inputs=inputs, outputs=outputs)
     return result
 
 
@@ -132,18 +140,55 @@ def convolution(analysis: Analysis, node: fx.Node) -> Any:
     """Plain, transposed, grouped or depthwise convolution; the groups that stay keep equally many channels."""
     named = arguments(node)
     name = analysis.state_name(named["weight"])
-    if name is None:
-        return analysis.opaque(node, f"the weight of {node} is computed, not a parameter")
     transposed = node.target in _TRANSPOSED
-    tensor = analysis.tensor(name)
+    computed = row_wise(analysis, named["weight"]) if name is None and not transposed else None
+    if (name is None and computed is None) or (computed is not None and computed.rows != 0):
+        return analysis.opaque(node, f"the weight of {node} is not computed from parameters output by output")
+    tensor = computed.tensor if computed is not None else analysis.tensor(str(name))
     blocks = _blocks(tensor, int(named["groups"]), transposed)
     padded = transposed or _pads(named["padding"])
-    weight = _Weight(name, "", (blocks != 0).any(3), blocks.sum(3), padded)
     source = analysis.value(named["input"])
     channel = source.labels.dim() - (tensor.dim() - 1)  # counted from the end, since the batch may be missing
+    if computed is not None:
+        return _computed_layer(analysis, node, computed, (blocks, padded, channel), CONVOLUTION)
+    weight = _Weight(str(name), "", (blocks != 0).any(3), blocks.sum(3), padded)
     result, call = _call(analysis, node, weight, named["bias"], source, channel, channel)
-    _bind_channels(analysis, name, call.inputs, call.outputs, transposed)
+    _bind_channels(analysis, str(name), call.inputs, call.outputs, transposed)
     return result
+
+
+def _computed_layer(
+    analysis: Analysis, node: fx.Node, computed: RowWise, layer: tuple[Tensor, bool, int], kind: LayerKind
+) -> AbstractValue:
+    """A layer `(blocks, padded, input dimension)` whose weight is computed from parameters row by row.
+
+    An input whose column is not zero everywhere enters the statistics of the rows, so it is never folded.
+    """
+    blocks, padded, dim = layer
+    named = arguments(node)
+    name = computed.source or next(iter(computed.parameters))
+    weight = _Weight(name, str(node), (blocks != 0).any(3), blocks.sum(3), padded, computed=True)
+    source = analysis.value(named["input"])
+    result, call = _call(analysis, node, weight, named["bias"], source, dim, dim)
+    inputs, outputs = call.inputs, call.outputs
+    bind_rows(analysis, computed, outputs.flatten())
+    grouped = len(inputs) > 1
+    if inputs.size(1) > 1 and (computed.source is None or grouped):
+        analysis.labels.pin(inputs, f"the weight of {node} is standardised over all of its inputs")
+    elif not grouped:
+        columns = tuple(torch.arange(n) for n in analysis.traced.tensors[name].shape)
+        analysis.bind(ParameterView(name, tuple(range(len(columns))), columns), 1, inputs.flatten())
+    analysis.count_units(caller_path(node), kind, inputs=inputs.flatten(), outputs=outputs.flatten())
+    if grouped:
+        _constrain_groups(analysis, caller_path(node), inputs, outputs)
+    return result
+
+
+def _constrain_groups(analysis: Analysis, path: str, inputs: Tensor, outputs: Tensor) -> None:
+    analysis.count_units(path, CONVOLUTION, parts=inputs)
+    analysis.equal_counts.append(EqualCounts((inputs, outputs), f"the groups of {path} must keep equal sizes"))
+    if inputs.size(1) == 1 and outputs.size(1) == 1:
+        analysis.labels.unify(inputs, outputs)
 
 
 def _blocks(weight: Tensor, groups: int, transposed: bool) -> Tensor:
@@ -169,12 +214,10 @@ def _bind_channels(analysis: Analysis, name: str, inputs: Tensor, outputs: Tenso
         own[1] = analysis.labels.fresh(*second.shape) if grouped else analysis.labels.fresh(second.numel())
     analysis.labels.unify(own[0], first.flatten())
     analysis.labels.unify(own[1], second if grouped else second.flatten())
-    analysis.count_units(owner(name), CONVOLUTION, inputs=inputs.flatten(), outputs=outputs.flatten())
+    for path in analysis.owners(name):
+        analysis.count_units(path, CONVOLUTION, inputs=inputs.flatten(), outputs=outputs.flatten())
     if grouped:
-        analysis.count_units(owner(name), CONVOLUTION, parts=inputs)
-        analysis.equal_counts.append(EqualCounts((inputs, outputs), f"the groups of {name} must keep equal sizes"))
-        if inputs.size(1) == 1 and outputs.size(1) == 1:
-            analysis.labels.unify(inputs, outputs)
+        _constrain_groups(analysis, owner(name), inputs, outputs)
 
 
 def _call(
@@ -186,7 +229,8 @@ def _call(
     constants, known = (t.reshape(groups, inputs) for t in constants_along(source, dim))
     outgoing = analysis.labels.fresh(groups, outputs)
     bind_vector(analysis, bias, outgoing.flatten())
-    call = LayerCall(outgoing, incoming, constants, known, node.name)
+    foldable = torch.zeros_like(known) if weight.computed else known
+    call = LayerCall(outgoing, incoming, constants, foldable, node.name)
     _layer(analysis, weight, bias).calls.append(call)
     value, is_known = _constant_outputs(analysis, weight, bias, constants, known)
     vectors = (outgoing.flatten(), value, is_known)

@@ -6,6 +6,7 @@ over the channels of a group, and layer norm over all units: these are removed t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     constants_along,
     expand_along,
+    no_units,
+    unexpand,
     unknown_value,
     varying_dims,
 )
@@ -24,7 +27,7 @@ from gossamer.shrinking.analyse.rules.layers import units_along
 from gossamer.shrinking.analyse.rules.views import bind_vector
 from gossamer.shrinking.trace import arguments, caller_path
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
+__all__ = ["batch_norm", "decomposed_batch_norm", "group_norm", "instance_norm", "layer_norm"]
 
 
 def batch_norm(analysis: Analysis, node: fx.Node) -> Any:
@@ -40,7 +43,16 @@ def batch_norm(analysis: Analysis, node: fx.Node) -> Any:
     else:
         result = (constants - mean) / torch.sqrt(var + named["eps"]) * scale + shift
     result = torch.where(scale == 0, shift, result)
+    if varying_dims(source.labels) == (1,):
+        channels = analysis.close(unexpand(source.labels, keep=1)[0].flatten(), scale == 0)
+        source = replace(source, labels=expand_along(channels, source.shape, 1))
     return _per_channel(source, result, known | (scale == 0))
+
+
+def decomposed_batch_norm(analysis: Analysis, node: fx.Node) -> Any:
+    """The operation into which PyTorch's functionalisation decomposes a batch norm: its results are a tuple."""
+    _, mean, rstd = analysis.unknown_result(node)
+    return batch_norm(analysis, node), mean, rstd
 
 
 def instance_norm(analysis: Analysis, node: fx.Node) -> Any:
@@ -83,14 +95,16 @@ def layer_norm(analysis: Analysis, node: fx.Node) -> Any:
     for part in ("weight", "bias"):
         if named.get(part) is not None and analysis.state_name(named[part]) is None:
             return analysis.opaque(node, f"{node.target} has a computed scale or shift")
-    if any(d in inner for d in varying_dims(source.labels)):
-        analysis.labels.pin(source.labels, f"{node.target} takes its statistics over all units")
+    labels = source.labels
+    if any(d in inner for d in varying_dims(labels)):
+        analysis.labels.pin(unexpand(labels)[0], f"{node.target} takes its statistics over all units")
+        labels = no_units(labels.shape)
     scale = analysis.state_tensor(named["weight"])
     if scale is None:
-        return unknown_value(source.labels, source.constant.dtype)
+        return unknown_value(labels, source.constant.dtype)
     shift = analysis.state_tensor(named.get("bias"))
     shift = torch.zeros_like(scale) if shift is None else shift
-    return AbstractValue(source.labels, shift.expand(source.shape), (scale == 0).expand(source.shape))
+    return AbstractValue(labels, shift.expand(source.shape), (scale == 0).expand(source.shape))
 
 
 def _bind_channels(

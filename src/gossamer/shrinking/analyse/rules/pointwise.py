@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from gossamer.shrinking.analyse.facts import Analysis, EqualCounts
 from gossamer.shrinking.analyse.rules.views import bind_vector
 from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
-__all__ = ["dropout", "is_pointwise", "pointwise", "prelu", "unify_broadcast"]
+__all__ = ["dropout", "glu", "is_pointwise", "pointwise", "prelu", "unify_broadcast"]
 
 aten = torch.ops.aten
 
@@ -79,9 +80,42 @@ def pointwise(analysis: Analysis, node: fx.Node) -> AbstractValue:
     """Unify the labels that meet, and execute the operation on the constants."""
     sources = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
     operands = {n: analysis.value(n) for n in sources}
+    if node.target in _PRODUCTS and len(operands) == 2:
+        operands = _close(analysis, operands, shape_of(node))
     labels = unify_broadcast(analysis, node, list(operands.values()), shape_of(node))
     constant, known = _constants(analysis, node, operands)
     return AbstractValue(labels, constant, known)
+
+
+def _close(
+    analysis: Analysis, operands: dict[fx.Node, AbstractValue], shape: tuple[int, ...]
+) -> dict[fx.Node, AbstractValue]:
+    """A parameter that is zero (the scale of a residual branch) closes the units that it is multiplied with."""
+    first, second = operands
+    for scale, other in ((first, second), (second, first)):
+        is_parameter = scale in analysis.traced.states or scale in analysis.deferred
+        labels = operands[other].labels
+        if not is_parameter or tuple(labels.shape) != shape or not operands[other].has_units:
+            continue
+        zero, narrow = unexpand(operands[scale].is_zero.expand(shape), labels)
+        closed = replace(operands[other], labels=compress(analysis.close(narrow, zero).expand(shape)))
+        return {n: closed if n is other else value for n, value in operands.items()}
+    return operands
+
+
+def glu(analysis: Analysis, node: fx.Node) -> AbstractValue:
+    """`a * sigmoid(b)` for the halves a and b of the input: their units are removed together."""
+    named = arguments(node)
+    source = analysis.value(named["self"])
+    dim = named["dim"] % source.labels.dim()
+    half = source.labels.size(dim) // 2
+    a, b = (
+        AbstractValue(*(f.narrow(dim, start, half) for f in (source.labels, source.constant, source.known)))
+        for start in (0, half)
+    )
+    analysis.labels.unify(a.labels, b.labels)
+    constant = torch.where(a.is_zero, torch.zeros_like(a.constant), a.constant * torch.sigmoid(b.constant))
+    return AbstractValue(compress(a.labels), compress(constant), compress((a.known & b.known) | a.is_zero))
 
 
 def dropout(analysis: Analysis, node: fx.Node) -> AbstractValue:
@@ -143,8 +177,8 @@ def _align(labels: Tensor, rank: int) -> Tensor:
 
 
 def _unify(analysis: Analysis, node: fx.Node, full: list[Tensor], shape: tuple[int, ...]) -> Tensor:
-    first, *others = unexpand(*full)
-    result = first
+    # The result takes its labels from the operand in which they change along the fewest dimensions.
+    result, *others = unexpand(*sorted(full, key=lambda labels: len(varying_dims(labels))))
     for labels in others:
         analysis.labels.unify(result, labels)
         one_sided = (result == NO_UNIT) != (labels == NO_UNIT)

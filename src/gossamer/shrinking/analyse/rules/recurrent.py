@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from gossamer.layers.kinds import GRU, LSTM, RNN, LayerKind
+from gossamer.layers.kind import LayerKind
+from gossamer.layers.kinds import GRU, LSTM, RNN
 from gossamer.shrinking.analyse.domain import AbstractValue, constants_along, expand_along
 from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Layer, LayerCall, ParameterView
 from gossamer.shrinking.analyse.rules.creation import CREATORS
 from gossamer.shrinking.analyse.rules.layers import owner, units_along
 from gossamer.shrinking.trace import arguments
 
-__all__ = ["RECURRENT", "recurrent"]
+__all__ = ["RECURRENT", "Cell", "bind_states", "record", "recurrent"]
 
 aten = torch.ops.aten
 
@@ -33,7 +34,7 @@ RECURRENT: dict[OpOverload, LayerKind] = {
 
 
 @dataclass(frozen=True)
-class _Cell:
+class Cell:
     """The parameters of one layer in one direction, and the labels of its hidden units."""
 
     names: tuple[str, ...]
@@ -56,9 +57,9 @@ def recurrent(analysis: Analysis, node: fx.Node) -> Any:
     for place in range(layers * directions):
         part = tuple(str(n) for n in names[place * each : (place + 1) * each])
         size = analysis.traced.tensors[part[1]].size(1)
-        cells.append(_Cell(part, analysis.labels.fresh(size), kind))
+        cells.append(Cell(part, analysis.labels.fresh(size), kind))
     rows = torch.stack([cell.hidden for cell in cells])
-    starts_at_zero = _bind_states(analysis, states, rows)
+    starts_at_zero = bind_states(analysis, states, rows)
     source = analysis.value(named["input"])
     units = units_along(analysis, source, source.labels.dim() - 1, str(node.target))
     analysis.count_units(owner(cells[0].names[0]), kind, inputs=units, outputs=cells[0].hidden)
@@ -67,7 +68,7 @@ def recurrent(analysis: Analysis, node: fx.Node) -> Any:
     return _results(analysis, node, rows, known_zero, directions, len(states))
 
 
-def _bind_states(analysis: Analysis, states: list[fx.Node], rows: Tensor) -> bool:
+def bind_states(analysis: Analysis, states: list[fx.Node], rows: Tensor) -> bool:
     """Initial states carry the hidden units; returns whether all of them are zero."""
     zero = True
     for state in states:
@@ -89,7 +90,7 @@ def _bind_states(analysis: Analysis, states: list[fx.Node], rows: Tensor) -> boo
 def _run_layers(
     analysis: Analysis,
     node: fx.Node,
-    cells: list[_Cell],
+    cells: list[Cell],
     units: Tensor,
     constants: tuple[Tensor, Tensor],
     directions: int,
@@ -103,7 +104,7 @@ def _run_layers(
         found = []
         for cell in layer:
             zero = _always_zero(analysis, cell, known & (constant == 0)) & starts_at_zero
-            _record(analysis, node, cell, (units, constant, known), zero)
+            record(analysis, node, cell, (units, constant, known), zero)
             found.append(zero)
         zeros += found
         units, known = torch.cat([cell.hidden for cell in layer]), torch.cat(found)
@@ -111,7 +112,7 @@ def _run_layers(
     return torch.stack(zeros)
 
 
-def _always_zero(analysis: Analysis, cell: _Cell, zero_inputs: Tensor) -> Tensor:
+def _always_zero(analysis: Analysis, cell: Cell, zero_inputs: Tensor) -> Tensor:
     """Units whose candidate gate sees only zeros: assume all, then drop units that receive a non-zero input."""
     size = len(cell.hidden)
     rows = slice(cell.kind.candidate * size, (cell.kind.candidate + 1) * size)
@@ -127,9 +128,7 @@ def _always_zero(analysis: Analysis, cell: _Cell, zero_inputs: Tensor) -> Tensor
         zero = fewer
 
 
-def _record(
-    analysis: Analysis, node: fx.Node, cell: _Cell, inputs: tuple[Tensor, Tensor, Tensor], zero: Tensor
-) -> None:
+def record(analysis: Analysis, node: fx.Node, cell: Cell, inputs: tuple[Tensor, Tensor, Tensor], zero: Tensor) -> None:
     """Both weights of a cell as layers whose outputs are the gates of the hidden units."""
     gate_labels = cell.hidden.repeat(cell.kind.gates)
     biases = (*cell.names[2:], None, None)[:2]

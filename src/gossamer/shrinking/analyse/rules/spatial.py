@@ -13,13 +13,15 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload, OpOverloadPacket
 
-from gossamer.shrinking.analyse.domain import AbstractValue, compress, unexpand, unknown_value, varying_dims
+from gossamer.shrinking.analyse.domain import NO_UNIT, AbstractValue, compress, unexpand, unknown_value, varying_dims
 from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.trace import arguments, shape_of
 
 __all__ = ["SPATIAL", "over_dims", "over_space"]
 
 aten = torch.ops.aten
+
+_SUMS: set[Any] = {aten.sum.dim_IntList, aten.sum.default}
 
 SPATIAL: dict[OpOverloadPacket, int] = {
     aten.max_pool1d: 1,
@@ -67,12 +69,31 @@ def over_dims(analysis: Analysis, node: fx.Node) -> Any:
 
 
 def _over(analysis: Analysis, node: fx.Node, source: AbstractValue, dims: list[int]) -> Any:
-    if any(d in dims for d in varying_dims(source.labels)):
-        return analysis.opaque(node, f"{node.target} works across its units")
+    moving = varying_dims(source.labels)
+    across = [d for d in dims if d in moving]
+    if across and len(across) == len(moving):
+        return _over_units(analysis, node, source, dims)
+    for dim in across:  # over branches of the same units: what meets is removed together
+        analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
     if isinstance(node.meta["val"], tuple | list):  # values and their indices
         values, indices = analysis.unknown_result(node)
         return _reduce(analysis, node, source, dims, tuple(values.shape)), indices
     return _reduce(analysis, node, source, dims, shape_of(node))
+
+
+def _over_units(analysis: Analysis, node: fx.Node, source: AbstractValue, dims: Sequence[int]) -> Any:
+    """A sum over units does not miss those that are zero; of a mean, a graph can restore the divisor."""
+    exact = node.target in _SUMS or (node.target is aten.mean.dim and analysis.rewrites_graph)
+    if not exact or isinstance(node.meta["val"], tuple | list):
+        analysis.graph_could_do_more |= node.target is aten.mean.dim and bool(unexpand(source.is_zero)[0].any())
+        return analysis.opaque(node, f"{node.target} works across its units")
+    labels, zero = unexpand(source.labels, source.is_zero)
+    for dim in (d for d in range(zero.dim()) if labels.size(d) == 1 and zero.size(d) > 1):
+        zero = zero.all(dim, keepdim=True)
+    analysis.depend(
+        torch.full((1, 1), NO_UNIT), labels.reshape(1, -1), foldable=zero.expand(labels.shape).reshape(1, -1)
+    )
+    return analysis.unknown_result(node)
 
 
 def _reduce(

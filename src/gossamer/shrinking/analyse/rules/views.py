@@ -7,24 +7,26 @@ element by element.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
     compress,
+    expand_along,
+    unexpand,
     unknown_value,
     varying_dims,
 )
 from gossamer.shrinking.analyse.facts import Analysis, ParameterView, Rectangle
 from gossamer.shrinking.trace import arguments, shape_of
 
-__all__ = ["VIEWS", "bind_vector", "gather", "pad", "parameter_view", "vector_value", "view"]
+__all__ = ["VIEWS", "bind_vector", "gather", "index_select", "pad", "parameter_view", "vector_value", "view"]
 
 aten = torch.ops.aten
 
@@ -78,6 +80,13 @@ VIEWS: set[OpOverload] = _PERMUTATIONS | {
 }
 
 _PARTIAL: set[OpOverload] = {aten.slice.Tensor, aten.select.int, aten.narrow.default}
+_SPLITS: set[OpOverload] = {
+    aten.split.Tensor,
+    aten.split.sizes,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.unbind.int,
+}
 
 # An expanded tensor is not contiguous, so a view of the value may have to be a copy of its labels.
 _AS_RESHAPE = {
@@ -94,15 +103,26 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     labels = _execute(analysis, node, {n: v.labels for n, v in values.items()})
     constant = _execute(analysis, node, {n: v.constant for n, v in values.items()})
     known = _execute(analysis, node, {n: v.known for n, v in values.items()})
+    if node.target is aten.expand.default and isinstance(analysis.caller(node), nn.MultiheadAttention):
+        labels = _copies_per_head(analysis, node, next(iter(values.values())), labels)
+    if node.target is aten.slice.Tensor and arguments(node)["step"] != 1:
+        _constrain_strided(analysis, node, next(iter(values.values())).labels)
     if node.target in _PERMUTATIONS:
         _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
-    if node.target in _PARTIAL and all(n in analysis.traced.states or n in analysis.deferred for n in sources):
+    if _takes_a_part(node) and all(analysis.is_stored(n) for n in sources):
         # A position table or a mask, of which the example needs a part: an input of another size needs another.
         dim, (value,) = arguments(node)["dim"], values.values()
         analysis.labels.unify(value.labels, value.labels.narrow(dim, 0, 1))
     if isinstance(labels, Tensor):
         return AbstractValue(compress(labels), compress(constant), compress(known))
     return tuple(AbstractValue(*map(compress, part)) for part in zip(labels, constant, known, strict=True))
+
+
+def _takes_a_part(node: fx.Node) -> bool:
+    """Whether a part of the input may be left out: by a slice, or by a split of which not every part is read."""
+    if node.target in _SPLITS:
+        return len({user.args[1] for user in node.users if user.users}) < len(node.meta["val"])
+    return node.target in _PARTIAL
 
 
 def _execute(analysis: Analysis, node: fx.Node, tensors: Mapping[fx.Node, Tensor]) -> Any:
@@ -132,6 +152,32 @@ def _constrain_interleaved(analysis: Analysis, node: fx.Node, labels: Tensor) ->
         analysis.rectangles.append(
             Rectangle(labels, "units of several groups are interleaved, so each group must lose the same ones")
         )
+
+
+def _copies_per_head(analysis: Analysis, node: fx.Node, source: AbstractValue, labels: Tensor) -> Tensor:
+    """`nn.MultiheadAttention` copies a padding mask for every head: a copy goes with its head, and pins nothing."""
+    sizes: Any = node.args[1]
+    copied = [
+        d for d in range(labels.dim()) if source.shape[d] == 1 and labels.size(d) > 1 and sizes[d] == labels.size(d)
+    ]
+    if source.has_units or len(copied) != 1:
+        return labels
+    return expand_along(analysis.labels.fresh(labels.size(copied[0])), labels.shape, copied[0])
+
+
+def _constrain_strided(analysis: Analysis, node: fx.Node, labels: Tensor) -> None:
+    """`x[:, start::step]` takes one unit of every `step`: these leave together, so that the others keep their place."""
+    named = arguments(node)
+    dim, step = named["dim"] % labels.dim(), named["step"]
+    start, end, length = analysis.numbers(named["start"]) or 0, analysis.numbers(named["end"]), labels.size(dim)
+    if dim not in varying_dims(labels):
+        return
+    if not 0 <= start < step or length % step or (end is not None and end < length):
+        analysis.labels.pin(unexpand(labels)[0], "a slice with a step takes a part of its units")
+        return
+    blocks = unexpand(labels, keep=dim)[0].movedim(dim, -1)
+    blocks = blocks.reshape(*blocks.shape[:-1], -1, step)
+    analysis.labels.unify(blocks, blocks[..., :1])
 
 
 def pad(analysis: Analysis, node: fx.Node) -> AbstractValue:
@@ -167,15 +213,58 @@ def gather(analysis: Analysis, node: fx.Node) -> Any:
     assert isinstance(source_node, fx.Node)
     assert isinstance(indices, tuple | list)
     constant = [None if i is None else _constant_index(analysis, i) for i in indices]
-    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
-        return analysis.opaque(node, "it is indexed by a computed tensor")
     source = analysis.value(source_node)
+    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
+        return _gather_positions(analysis, node, source, indices)
     for dim, index in enumerate(constant):
         if index is not None:
             analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
     target: Any = node.target
     fields = (source.labels, source.constant, source.known)
     return AbstractValue(*(compress(target(f, constant)) for f in fields))
+
+
+def index_select(analysis: Analysis, node: fx.Node) -> Any:
+    """Along a dimension without units any index will do; along the units it must be constant, and they stay in step."""
+    named = arguments(node)
+    source = analysis.value(named["self"])
+    dim = named["dim"] % source.labels.dim()
+    index = _constant_index(analysis, named["index"])
+    if index is None:
+        if dim in varying_dims(source.labels):
+            return analysis.opaque(node, "its units are selected by a computed index")
+        return AbstractValue(
+            source.labels.narrow(dim, 0, 1).expand(shape_of(node)),
+            source.constant.narrow(dim, 0, 1).expand(shape_of(node)),
+            (unexpand(source.known)[0].all(dim, keepdim=True) & _same_along(source.constant, dim)).expand(
+                shape_of(node)
+            ),
+        )
+    analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
+    fields = (source.labels, source.constant, source.known)
+    return AbstractValue(*(compress(f.index_select(dim, index)) for f in fields))
+
+
+def _same_along(tensor: Tensor, dim: int) -> Tensor:
+    narrow = unexpand(tensor)[0]
+    return (narrow == narrow.narrow(dim, 0, 1)).all(dim, keepdim=True)
+
+
+def _gather_positions(analysis: Analysis, node: fx.Node, source: AbstractValue, indices: Sequence[Any]) -> Any:
+    """`x[mask]` with a computed index: exact as long as it selects among positions, not among units."""
+    count = 0
+    for index in indices:  # a mask stands for as many dimensions as it has
+        value = None if index is None else analysis.value(index)
+        count += value.labels.dim() if value is not None and value.constant.dtype == torch.bool else 1
+    if None in indices or any(d < count for d in varying_dims(source.labels)):
+        return analysis.opaque(node, "it is indexed by a computed tensor")
+    for index in indices:
+        analysis.labels.pin(analysis.value(index).labels, "it is an index")
+    shape = shape_of(node)
+    first = (0,) * count
+    if any(d < count for t in (source.constant, source.known) for d in varying_dims(t)):
+        return unknown_value(source.labels[first].expand(shape), source.constant.dtype)
+    return AbstractValue(*(f[first].expand(shape) for f in (source.labels, source.constant, source.known)))
 
 
 def _constant_index(analysis: Analysis, node: Any) -> Tensor | None:

@@ -1,0 +1,68 @@
+"""Write the table of `README.md` from `results.jsonl`: `python experiments/public_models/table.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gossamer.files import write_atomically
+
+HERE = Path(__file__).parent
+START, END = "<!-- table -->\n", "<!-- end of table -->\n"
+FINE = ("same", "refused", "not accepted")
+
+
+def wrong(row: dict[str, Any]) -> list[str]:
+    """What differs, by mode and kind of input."""
+    modes = {mode: row.get(mode, {}) for mode in ("evaluation", "training")}
+    return [
+        f"{mode}, {name}: {said}"
+        for mode, found in modes.items()
+        for name, said in found.items()
+        if said not in FINE and not said.startswith("refused")
+    ]
+
+
+def cell(row: dict[str, Any]) -> str:
+    failed = row.get("error", row.get("exception"))
+    checked = "; ".join(wrong(row)) or "same"
+    if failed is not None:
+        return f"| {row['package']} | {row['network']} | {row['dead units']} | | | | | | {failed} |"
+    parameters = row["parameters"]
+    training = f"{row['left in training'] / parameters:.1%}" if "left in training" in row else "refused"
+    return (
+        f"| {row['package']} | {row['network']} | {row['dead units']} | {row['parameters']:,} | "
+        f"{row['left'] / row['parameters']:.1%} | {row['form']} | "
+        f"{training} | {row['seconds']:.1f} "
+        f"({row['over export and five forwards']:.1f}) | {checked} |"
+    )
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    done = [row for row in rows if "left" in row]
+    networks = {(row["package"], row["network"]) for row in rows}
+    smaller = sum(row["left"] < row["parameters"] for row in done)
+    within = sum(row["over export and five forwards"] <= 3 for row in done)
+    return (
+        f"{len(rows)} rows of {len(networks)} networks: {smaller} got smaller, {sum(map(bool, map(wrong, done)))} "
+        f"have other outputs, {sum('error' in row for row in rows)} were refused with a message, "
+        f"{sum('exception' in row for row in rows)} ended with a raw exception or took too long, {within} took at most "
+        "three times as long as `torch.export` and five forward passes.\n"
+    )
+
+
+def main() -> None:
+    rows = [json.loads(line) for line in (HERE / "results.jsonl").read_text().splitlines()]
+    header = (
+        "| package | network | dead units | parameters | left | form | left in training | seconds (ratio) | outputs |\n"
+    )
+    table = header + "| --- | --- | --- | ---: | ---: | --- | ---: | ---: | --- |\n" + "\n".join(map(cell, rows)) + "\n"
+    text = (HERE / "README.md").read_text()
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    write_atomically(HERE / "README.md", f"{before}{START}{summary(rows)}\n{table}{END}{after}".encode())
+
+
+if __name__ == "__main__":
+    main()

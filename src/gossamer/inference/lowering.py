@@ -1,0 +1,190 @@
+"""A traced model as a program: each node by the rule of its operator, constants computed ahead of time."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from gossamer.errors import GossamerError
+from gossamer.inference import operations
+from gossamer.inference.fusion import fused
+from gossamer.inference.layout import NO_BORDER, contiguous, placement
+from gossamer.inference.operations.assemble import copied
+from gossamer.inference.program import Constant, Input, Operation, Program, Result, Step, Value, root, viewed
+from gossamer.inference.registry import RULES, TAKES_INTEGERS, Builder, Refusal
+from gossamer.inference.tracing import Traced
+
+__all__ = ["lower"]
+
+_INTEGERS = (torch.int64, torch.int32)
+
+# Importing them has filled RULES.
+assert operations.__all__
+
+
+def lower(traced: Traced) -> Program:
+    """The program of a traced model; an error that names the first operator that cannot be lowered."""
+    lowering = _Lowering()
+    for node in traced.graph.nodes:
+        if node.op == "placeholder":
+            lowering.placeholder(node, traced.tensors[node])
+        elif node.op == "call_function":
+            lowering.call(node)
+    outputs = [lowering.output(node) for node in traced.outputs]
+    shapes = tuple(tuple(node.meta["val"].shape) for node in traced.outputs)
+    return fused(Program(tuple(lowering.inputs), tuple(lowering.steps), tuple(outputs), shapes))
+
+
+class _Lowering(Builder):
+    """The values of the nodes so far, and the steps that compute them."""
+
+    def __init__(self) -> None:
+        self.values: dict[fx.Node, Any] = {}
+        self.inputs: list[Input] = []
+        self.steps: list[Step] = []
+        self.handed_out: set[Value] = set()
+        self._copies: dict[Value, Value] = {}
+
+    def add(self, operation: Operation) -> Result:
+        result = Result(operation.shape)
+        self.steps.append(Step(operation, result))
+        return result
+
+    def computed(self, value: Value) -> Value:
+        if not isinstance(value, Constant):
+            return value
+        if value not in self._copies:
+            self._copies[value] = self.add(copied(value))
+        return self._copies[value]
+
+    def reshaped(self, value: Value, shape: tuple[int, ...]) -> Value:
+        if shape == value.shape:
+            return value
+        if isinstance(value, Constant):
+            return Constant(shape, value.tensor.reshape(shape))
+        alias = viewed(value, lambda tensor: tensor.view(shape))
+        try:
+            placement(alias, NO_BORDER)
+        except RuntimeError:  # PyTorch: the strides do not allow it
+            return viewed(self.add(copied(value)), lambda tensor: tensor.view(shape))
+        return alias
+
+    def placeholder(self, node: fx.Node, tensor: Tensor | None) -> None:
+        """A parameter, a buffer, or an input."""
+        if tensor is not None:
+            self.values[node] = Constant(tuple(tensor.shape), tensor)
+            return
+        example = node.meta["val"]
+        if not isinstance(example, Tensor):  # a number that is fixed by the example
+            return
+        if example.dtype is not torch.float32 and example.dtype not in _INTEGERS:
+            raise GossamerError(
+                f"the input {node.name!r} is a {example.dtype}. Inputs are float32, or int64 for indices: convert "
+                "model and example to float32 (model.float())."
+            )
+        value = Input(tuple(example.shape), example.dtype is not torch.float32)
+        self.inputs.append(value)
+        self.values[node] = value
+
+    def call(self, node: fx.Node) -> None:
+        """An operator: folded if all it takes is constant, lowered by its rule otherwise."""
+        args, kwargs = pytree.tree_map(self._value, (node.args, node.kwargs), is_leaf=_is_node)
+        if node.target is operator.getitem:
+            self.values[node] = args[0][args[1]]
+            if self.values[node] is None:
+                raise GossamerError(_complaint(node, f"its result number {args[1]} is not computed"))
+            return
+        leaves = pytree.tree_leaves((args, kwargs), is_leaf=_is_value)
+        values = [leaf for leaf in leaves if isinstance(leaf, Value)]
+        try:
+            if all(isinstance(value, Constant) for value in values):
+                self.values[node] = _folded(node, args, kwargs)
+            else:
+                self.values[node] = self._lowered(node, args, kwargs, values)
+                _check_results(node, self.values[node])
+        except Refusal as refusal:
+            raise GossamerError(_complaint(node, str(refusal))) from refusal
+
+    def _value(self, leaf: Any) -> Any:
+        return self.values[leaf] if isinstance(leaf, fx.Node) else leaf
+
+    def _lowered(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Any:
+        if not isinstance(node.target, OpOverload) or node.target.overloadpacket not in RULES:
+            raise Refusal("there is no C for it")
+        packet = node.target.overloadpacket
+        if packet not in TAKES_INTEGERS and any(_holds_integers(value) for value in values):
+            raise Refusal("it computes with integers; only float32 is computed")
+        rule = RULES[packet]
+        try:
+            inspect.signature(rule).bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise Refusal(f"this form of it is not known ({error})") from error
+        return rule(self, *args, **kwargs)
+
+    def output(self, node: fx.Node) -> Result:
+        """The result that an output is read from: plain in memory, and of no other output."""
+        value = self.values[node]
+        base = root(value)
+        where = None if isinstance(value, Constant) else placement(value, NO_BORDER)
+        plain = where is not None and where.offset == 0 and where.strides == contiguous(where.shape)
+        whole = plain and torch.Size(base.shape).numel() == torch.Size(value.shape).numel()
+        if not isinstance(base, Result) or not whole or base in self.handed_out:
+            base = self.add(copied(value))
+        self.handed_out.add(base)
+        return base
+
+
+def _folded(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    """The constant results of an operator on constants."""
+    if isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+        raise Refusal("it is random")
+    assert callable(node.target)
+    tensors = pytree.tree_map(
+        lambda leaf: leaf.tensor if isinstance(leaf, Constant) else leaf, (args, kwargs), is_leaf=_is_value
+    )
+    result = node.target(*tensors[0], **tensors[1])
+    return pytree.tree_map(lambda leaf: Constant(tuple(leaf.shape), leaf) if isinstance(leaf, Tensor) else leaf, result)
+
+
+def _check_results(node: fx.Node, results: Any) -> None:
+    """Shapes must be what PyTorch says, and elements float32; None is a result that is not computed."""
+    for own, right in zip(_as_tuple(results), _as_tuple(node.meta["val"]), strict=True):
+        if own is None:
+            continue
+        if right.dtype is not torch.float32 and not _holds_integers(own):
+            raise Refusal(f"its result is a {right.dtype}; only float32 is computed")
+        assert own.shape == tuple(right.shape), f"{node.target}: {own.shape} instead of {tuple(right.shape)}"
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _holds_integers(value: Value) -> bool:
+    base = root(value)
+    return isinstance(base, Input) and base.integer
+
+
+def _is_value(leaf: Any) -> bool:
+    return isinstance(leaf, Value)
+
+
+def _is_node(leaf: Any) -> bool:
+    return isinstance(leaf, fx.Node)
+
+
+def _complaint(node: fx.Node, reason: str) -> str:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    name = kind if isinstance(kind, str) else kind.__name__
+    where = f"in {path!r} ({name.rpartition('.')[2]})" if path else "in the model itself"
+    return (
+        f"the operator `{node.target}` {where} cannot be lowered to C: {reason}. "
+        "Run the model as it is, or replace this operator by supported ones."
+    )

@@ -1,0 +1,31 @@
+"""The operations of a lowered network, one file each: shape, PyTorch reference, C, and the ATen operators it lowers."""
+
+from gossamer.inference.operations import (
+    assemble,
+    embedding,
+    layers,
+    matmul,
+    normalization,
+    pointwise,
+    pooling,
+    recurrent,
+    reduction,
+    upsampling,
+    views,
+    where,
+)
+
+__all__ = [
+    "assemble",
+    "embedding",
+    "layers",
+    "matmul",
+    "normalization",
+    "pointwise",
+    "pooling",
+    "recurrent",
+    "reduction",
+    "upsampling",
+    "views",
+    "where",
+]

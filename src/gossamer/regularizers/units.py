@@ -1,0 +1,243 @@
+"""Groups that are removable units: Omega = sum over units u of coefficient_u * penalty(w_u).
+
+w_u is the concatenation of all slices that unit u holds (`gossamer.shrinking.units`): slices of several parameters, so
+the groups belong to the regularizer and not to the rule of one weight. Units whose slices have the same sizes form a
+*bucket*; the vectors w_u of a bucket are the rows of a matrix, on which penalties act as on any groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.errors import GossamerError
+from gossamer.layers import Weight
+from gossamer.penalties import Penalty
+from gossamer.shrinking.units import NONE
+
+__all__ = ["Bucket", "KeptNorm", "Slices", "UnitTerm", "Units"]
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Dimension `dim` of a parameter of this shape: index i belongs to unit `units[i]`, or to none (`NONE`).
+
+    A parameter that does not hold its units is only set to zero with them.
+    """
+
+    weight: Weight
+    dim: int
+    units: Tensor
+    holds: bool
+    shape: torch.Size
+
+    @property
+    def size(self) -> int:
+        """The number of weights at one index."""
+        return math.prod(self.shape) // max(self.shape[self.dim], 1)
+
+    def read(self, tensor: Tensor, index: Tensor) -> Tensor:
+        """The slices at an index (units, slices of a unit) of a tensor of this shape, as one row for each unit."""
+        return tensor.movedim(self.dim, 0)[index.to(tensor.device)].flatten(1)
+
+    def write_(self, tensor: Tensor, index: Tensor, rows: Tensor) -> None:
+        """The inverse of `read`, in place."""
+        view = tensor.movedim(self.dim, 0)
+        view[index.to(tensor.device)] = rows.view(*index.shape, *view.shape[1:]).to(tensor.dtype)
+
+    def cut(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> Slices:
+        """The same slices after some were removed from the parameter."""
+        where = [1] * len(self.shape)
+        where[self.dim] = -1
+        left = cut(self.weight.parameter, self.units.view(where).expand(self.shape))
+        along = left[tuple(slice(None) if d == self.dim else 0 for d in range(left.dim()))]
+        return replace(self, units=along.clone(), shape=left.shape)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Units with the same slices: index (units, slices of a unit) into each parameter that holds them."""
+
+    units: Tensor
+    parts: tuple[tuple[Slices, Tensor], ...]
+
+    @property
+    def size(self) -> int:
+        """The number of weights of each unit."""
+        return sum(slices.size * index.size(1) for slices, index in self.parts)
+
+    def gather(self, tensors: Callable[[Weight], Tensor]) -> Tensor:
+        """The matrix (units, size) of tensors of the parameters' shapes: of the parameters themselves, or of steps."""
+        return torch.cat([slices.read(tensors(slices.weight), index) for slices, index in self.parts], dim=1)
+
+    def scatter_(self, tensors: Callable[[Weight], Tensor], matrix: Tensor) -> None:
+        """The inverse of `gather`, in place."""
+        sizes = [slices.size * index.size(1) for slices, index in self.parts]
+        for (slices, index), part in zip(self.parts, torch.split(matrix, sizes, dim=1), strict=True):
+            slices.write_(tensors(slices.weight), index, part)
+
+
+@dataclass(frozen=True)
+class UnitTerm:
+    """coefficient_u * penalty on every unit u. The coefficients have the scales of the layers and sizes in them."""
+
+    penalty: Penalty
+    coefficients: Tensor
+
+
+@dataclass(frozen=True)
+class KeptNorm:
+    """A weight in front of a normalisation: each block of its rows keeps its norm through the proximal step.
+
+    Row i belongs to block `blocks[i]`; the rows of a block follow each other.
+    """
+
+    weight: Weight
+    blocks: Tensor
+    shape: torch.Size
+
+    def norms(self, tensor: Tensor) -> Tensor:
+        """The norm of each block."""
+        blocks = self.blocks.to(tensor.device)
+        squares = tensor.flatten(1).double().square().sum(1)
+        count = int(blocks.max()) + 1 if len(blocks) else 0
+        return torch.zeros(count, dtype=torch.float64, device=tensor.device).index_add_(0, blocks, squares).sqrt_()
+
+    def restore_(self, tensor: Tensor, norms: Tensor) -> None:
+        """Give each block the norm that it had; blocks of zeros stay zero."""
+        own = self.norms(tensor)
+        factors = torch.where(own > 0, norms / own, 1.0)[self.blocks.to(tensor.device)]
+        tensor.mul_(factors.to(tensor.dtype).view(-1, *(1,) * (tensor.dim() - 1)))
+
+    def cut(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> KeptNorm:
+        """The same blocks after some rows were removed."""
+        wide = self.blocks.view(-1, *(1,) * (len(self.shape) - 1)).expand(self.shape)
+        left = cut(self.weight.parameter, wide)
+        return replace(self, blocks=left.flatten(1)[:, 0].clone(), shape=left.shape)
+
+
+class Units:
+    """The units of a regularizer, its terms on them, and the weights that keep their norms.
+
+    It changes with the model: when units are removed during training, `cut_` removes them here.
+    """
+
+    def __init__(
+        self,
+        slices: Iterable[Slices],
+        terms: Iterable[UnitTerm],
+        kept_norms: Iterable[KeptNorm],
+        reasons: Mapping[str, str],
+    ) -> None:
+        self.slices = tuple(slices)
+        self.terms = tuple(terms)
+        self.kept_norms = tuple(kept_norms)
+        self.reasons = dict(reasons)
+        self.version = 0  # counts the calls of `cut_`
+
+    @property
+    def count(self) -> int:
+        """How many units there are now."""
+        return sum(len(bucket.units) for bucket in self.buckets)
+
+    @cached_property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """All units that hold something, by the sizes of their slices."""
+        holding = [slices for slices in self.slices if slices.holds]
+        numbers = 1 + max((int(slices.units.max()) for slices in holding if len(slices.units)), default=NONE)
+        counts = torch.stack([_count(slices.units, numbers) for slices in holding]) if holding else torch.zeros(0, 0)
+        coefficients = [term.coefficients[:numbers] for term in self.terms]
+        keys: dict[tuple[float, ...], list[int]] = {}
+        for unit, column in enumerate(zip(*counts.tolist(), *(c.tolist() for c in coefficients), strict=True)):
+            if any(column[: len(holding)]):
+                keys.setdefault(column, []).append(unit)
+        return tuple(_bucket(torch.tensor(units), holding) for units in keys.values())
+
+    def value(self) -> Tensor:
+        """Omega of the units."""
+        total = torch.zeros((), dtype=torch.float64)
+        for bucket in self.buckets:
+            rows = bucket.gather(lambda weight: weight.parameter.detach()).double()
+            for term in self.terms:
+                coefficient = float(term.coefficients[bucket.units[0]])  # the same in all of a bucket
+                total += coefficient * term.penalty.value(rows).cpu()
+        return total
+
+    def dead(self) -> Tensor:
+        """Which units hold only zeros, by number."""
+        numbers = 1 + max((int(slices.units.max()) for slices in self.slices if len(slices.units)), default=NONE)
+        dead = torch.zeros(numbers, dtype=torch.bool)
+        for bucket in self.buckets:
+            dead[bucket.units] = ~bucket.gather(lambda weight: weight.parameter.detach()).any(1).cpu()
+        return dead
+
+    def zeros_of(self, weight: Weight) -> Tensor:
+        """Where a parameter belongs to units that hold only zeros."""
+        parameter, dead = weight.parameter, self.dead()
+        zeros = torch.zeros(parameter.shape, dtype=torch.bool)
+        for slices in self.slices:
+            if slices.weight.parameter is parameter:
+                gone = (slices.units != NONE) & dead[slices.units]
+                zeros |= gone.view([-1 if d == slices.dim else 1 for d in range(zeros.dim())])
+        return zeros.to(parameter.device)
+
+    def owned_by(self, parameters: Container[int]) -> Units:
+        """The units of these parameters (by identity).
+
+        Raises:
+            GossamerError: If a unit has members beside them.
+        """
+        own = [slices for slices in self.slices if id(slices.weight.parameter) in parameters]
+        others = [slices for slices in self.slices if id(slices.weight.parameter) not in parameters]
+        for left, right in itertools.product(own, others):
+            if bool(torch.isin(left.units[left.units != NONE], right.units).any()):
+                raise GossamerError(
+                    f"A unit spans the parameters of two optimizers: {left.weight.name} and {right.weight.name} leave "
+                    "together. Train both with one optimizer, or leave one of the layers out by `skip`."
+                )
+        kept = [kept for kept in self.kept_norms if id(kept.weight.parameter) in parameters]
+        return Units(own, self.terms, kept, self.reasons)
+
+    def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
+        """Follow parameters that have become smaller."""
+        slices = tuple(slices.cut(cut) for slices in self.slices)
+        kept_norms = tuple(kept.cut(cut) for kept in self.kept_norms)
+        self.slices, self.kept_norms = slices, kept_norms
+        self.version += 1
+        self.__dict__.pop("buckets", None)
+
+    def describe(self) -> list[str]:
+        """Lines that show the units, the weights without a scale, and what is not covered."""
+        lines = []
+        if self.terms:
+            terms = " + ".join(str(term.penalty) for term in self.terms)
+            lines.append(f"  {self.count:,} units with {terms} on the norm of all that each one holds")
+            for bucket in self.buckets:
+                held = ", ".join(f"{slices.weight.name}:{slices.dim}" for slices, _ in bucket.parts)
+                weights = " + ".join(f"{float(term.coefficients[bucket.units[0]]):.4g}" for term in self.terms)
+                lines.append(f"    {len(bucket.units):>5,} of {bucket.size:>6,} weights, times {weights}: {held}")
+        if self.kept_norms:
+            names = ", ".join(kept.weight.name for kept in self.kept_norms)
+            lines.append(f"  in front of a normalisation, norms are kept: {names}")
+        return [*lines, *(f"  not covered: {axis}: {reason}" for axis, reason in self.reasons.items())]
+
+
+def _count(units: Tensor, numbers: int) -> Tensor:
+    return torch.bincount(units[units != NONE], minlength=numbers)
+
+
+def _bucket(units: Tensor, holding: list[Slices]) -> Bucket:
+    parts = []
+    for slices in holding:
+        order = slices.units.argsort(stable=True)
+        placed = slices.units[order]
+        inside = torch.isin(placed, units)
+        if bool(inside.any()):
+            parts.append((slices, order[inside].view(len(units), -1)))
+    return Bucket(units, tuple(parts))

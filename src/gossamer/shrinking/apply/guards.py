@@ -1,0 +1,123 @@
+"""Guards: a graph computes what the model does only for inputs like those that it was exported for.
+
+The exporter notes what it took for granted: sizes that are not symbolic, bounds of those that are, values of numbers
+and flags. `guard` lets the graph check that at each call, and raise a `GuardError` where it does not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from gossamer.errors import GossamerError
+from gossamer.example import Call
+from gossamer.shrinking.trace import TracedModel
+
+__all__ = ["GuardError", "accepted_inputs", "accepts", "guard"]
+
+_GUARDS = "_guards_fn"  # what the exporter calls its own
+
+
+class GuardError(GossamerError):
+    """A shrunk graph was called with inputs of other sizes, or other values, than it was exported for."""
+
+
+@dataclass(frozen=True)
+class _Literal:
+    """An input that is no tensor: a number, a flag or None, which the exporter has built into the graph."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self.value) and bool(other == self.value)
+
+
+class InputGuards(nn.Module):
+    """Checks the inputs of a graph, flattened: tensors of at least these sizes, literals, and the exporter's guards."""
+
+    def __init__(
+        self, exported: nn.Module | None, expected: tuple[tuple[int, ...] | _Literal, ...], accepts: str
+    ) -> None:
+        super().__init__()
+        self._exported = exported
+        self._expected = expected
+        self._accepts = accepts
+
+    def forward(self, *inputs: Any) -> None:
+        """Raise a `GuardError` unless the graph was exported for such inputs."""
+        for value, expected in zip(inputs, self._expected, strict=True):
+            if isinstance(expected, _Literal) and expected != value:
+                raise self._error(f"received {_short(value)} instead of {expected.value!r}")
+            if isinstance(expected, tuple) and not isinstance(value, Tensor):
+                raise self._error(f"received {_short(value)} instead of a tensor")
+            if isinstance(expected, tuple) and any(n < low for n, low in zip(value.shape, expected, strict=False)):
+                raise self._error(f"received {_short(value)}")
+        if self._exported is None:
+            return
+        try:
+            self._exported(*inputs)
+        except (AssertionError, RuntimeError, TypeError, IndexError) as error:
+            raise self._error(str(error).replace("Guard failed: ", "it needs ")) from error
+
+    def _error(self, problem: str) -> GuardError:
+        return GuardError(
+            f"this graph takes {self._accepts}; {problem}. Shrink again with an example like this input, or with "
+            "form='module'."
+        )
+
+
+def _short(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.80}"
+
+
+def guard(module: fx.GraphModule, placeholders: list[fx.Node], *, size_one: bool) -> None:
+    """Let a graph check its inputs, which were exported as these placeholders.
+
+    Args:
+        module: the graph; it is changed.
+        placeholders: the nodes of its inputs in the exported program.
+        size_one: whether symbolic sizes, which the exporter takes to be at least two, may be one.
+    """
+    low = 1 if size_one else 2
+    values = [node.meta.get("val") for node in placeholders]
+    expected = tuple(
+        tuple(0 if isinstance(size, int) else low for size in value.shape)
+        if isinstance(value, Tensor)
+        else _Literal(value)
+        for value in values
+    )
+    exported = getattr(module, _GUARDS, None)
+    if exported is None:
+        inputs = module.graph.find_nodes(op="placeholder")
+        with module.graph.inserting_after(inputs[-1]):
+            module.graph.call_module(_GUARDS, tuple(inputs))
+    guards = InputGuards(exported, expected, accepted_inputs(placeholders))
+    guards._is_impure = True  # type: ignore[assignment]  # nothing reads what it returns
+    module.add_module(_GUARDS, guards)
+
+
+def accepts(traced: TracedModel, call: Call) -> bool:
+    """Whether an exported program may be called like this: one with symbolic sizes may have guards on them."""
+    exported = getattr(traced.program.module(), _GUARDS, None)
+    try:
+        if exported is not None:
+            exported(*pytree.tree_leaves((call.args, call.kwargs)))
+    except Exception:
+        return False
+    return True
+
+
+def accepted_inputs(placeholders: list[fx.Node]) -> str:
+    """The inputs of a graph in words: `x of shape (any, 5, 4)`."""
+    words = []
+    for node in placeholders:
+        value = node.meta.get("val")
+        if isinstance(value, Tensor):
+            sizes = ", ".join(str(size) if isinstance(size, int) else "any" for size in value.shape)
+            words.append(f"`{node.name}` of shape ({sizes}{',' if value.dim() == 1 else ''})")
+        else:
+            words.append(f"`{node.name}` = {value!r}")
+    return ", ".join(words)

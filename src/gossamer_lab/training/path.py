@@ -1,0 +1,140 @@
+"""The trade-off between accuracy and size: one warm-started sequence of targets, or every target from scratch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from gossamer.measurement import Measurement, measure
+from gossamer.proximal import Path, attach
+from gossamer.shrinking import shrink
+from gossamer.targets import Target
+from gossamer_lab.data import Dataset
+from gossamer_lab.training.assembly import assemble
+from gossamer_lab.training.config import TrainingConfig
+from gossamer_lab.training.loop import accuracy, train_epoch
+from gossamer_lab.training.progress import Progress
+
+__all__ = ["PathSettings", "TradeoffPoint", "from_scratch", "warm_started"]
+
+
+@dataclass(frozen=True)
+class PathSettings:
+    """A path over the sizes of one kind of target.
+
+    Attributes:
+        config: Configuration of a training from scratch. The dense network of the path takes half of its epochs.
+        kind: Kind of the targets.
+        sizes: The targets, from large to small.
+        epochs_each: Epochs for each target of the path.
+    """
+
+    config: TrainingConfig
+    kind: str
+    sizes: Sequence[float]
+    epochs_each: int
+
+    @property
+    def dense_epochs(self) -> int:
+        """Epochs of the dense network."""
+        return max(1, self.config.epochs // 2)
+
+    def targets(self) -> list[Target]:
+        """Return the targets."""
+        return [Target(**{self.kind: size}) for size in self.sizes]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class TradeoffPoint:
+    """One network of the trade-off.
+
+    Attributes:
+        size: The target.
+        accuracy: Accuracy on the test images.
+        params_kept: Fraction of the weights that are not zero.
+        flops_kept: Fraction of the MACs, those with a non-zero weight.
+        dense_flops: Fraction of the MACs after shrinking.
+        epochs: Epochs that were trained for it, besides those of the points before.
+        seconds: Time of these epochs.
+    """
+
+    size: float
+    accuracy: float
+    params_kept: float
+    flops_kept: float
+    dense_flops: float
+    epochs: int
+    seconds: float
+
+
+def warm_started(settings: PathSettings, dataset: Dataset) -> Iterator[tuple[TradeoffPoint, nn.Module]]:
+    """Train the dense network, then reach one target after the other; yield each with its shrunk network."""
+    config = settings.config
+    model, regularizer = assemble(config, dataset)
+    assert regularizer is not None
+    full = measure(model, dataset.example)
+    optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
+    started = time.perf_counter()
+    _train(model, dataset, optimizer, replace(config, epochs=settings.dense_epochs, hold_fraction=0.0))
+    yield _point(1.0, model, dataset, full, settings.dense_epochs, started)
+
+    short = replace(config, epochs=settings.epochs_each)
+    steps = short.sparsify_epochs * _steps_per_epoch(dataset, config)
+    recovery = short.hold_epochs * _steps_per_epoch(dataset, config)
+    path = Path(optimizer, regularizer, settings.targets(), steps=steps, recovery=recovery)
+    for number, (point, size) in enumerate(zip(path, settings.sizes, strict=True), 1):
+        del point
+        started = time.perf_counter()
+        _train(model, dataset, optimizer, replace(short, seed=config.seed + number * 1_000))  # other shuffles
+        yield _point(size, model, dataset, full, short.epochs, started)
+
+
+def from_scratch(settings: PathSettings, dataset: Dataset) -> Iterator[tuple[TradeoffPoint, nn.Module]]:
+    """Train a network from scratch for every target; yield each with its shrunk network."""
+    config = settings.config
+    for target, size in zip(settings.targets(), settings.sizes, strict=True):
+        model, regularizer = assemble(config, dataset)
+        assert regularizer is not None
+        full = measure(model, dataset.example)
+        optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
+        steps = config.sparsify_epochs * _steps_per_epoch(dataset, config)
+        handle = attach(optimizer, regularizer, target=target, steps=steps)
+        started = time.perf_counter()
+        _train(model, dataset, optimizer, config)
+        handle.remove()
+        yield _point(size, model, dataset, full, config.epochs, started)
+
+
+def _train(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, config: TrainingConfig) -> None:
+    progress = Progress()
+    while progress.phase != "done":
+        loss, _ = train_epoch(model, dataset, optimizer, config, progress)
+        progress = progress.after(loss, config)
+
+
+def _point(
+    size: float, model: nn.Module, dataset: Dataset, full: Measurement, epochs: int, started: float
+) -> tuple[TradeoffPoint, nn.Module]:
+    seconds = time.perf_counter() - started
+    small = shrink(model, dataset.example, form="module")
+    measured = measure(small, dataset.example)
+    left = measured.against(full)
+    point = TradeoffPoint(
+        size=size,
+        accuracy=accuracy(model, dataset.test_images, dataset.test_labels),
+        params_kept=left.params_kept,
+        flops_kept=left.flops_kept,
+        dense_flops=measured.total.macs / full.total.macs,
+        epochs=epochs,
+        seconds=seconds,
+    )
+    return point, small
+
+
+def _steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
+    return math.ceil(len(dataset.train_images) / config.batch_size)

@@ -1,0 +1,111 @@
+"""Random networks: every way to run the lowered network agrees with PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from gossamer.example import call_with
+from gossamer.inference.lowering import lower
+from gossamer.inference.program import Program
+from gossamer.inference.tracing import first_sample, trace
+
+from .libraries import MACHINES, ways
+from .networks import Recipe, build
+
+NETWORKS = 300
+LIBRARIES = 6
+BATCH = 19  # a whole vector of samples and some more, for each number of lanes
+TOLERANCE = 1e-5
+
+OPERATORS = """
+linear conv1d conv2d conv_transpose1d conv_transpose2d batch_norm layer_norm group_norm rms_norm max_pool1d max_pool2d
+avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d relu leaky_relu gelu silu sigmoid
+tanh hardswish hardsigmoid softmax add sub mul div cat stack split_with_sizes chunk slice flatten view permute
+transpose mean amax embedding matmul scaled_dot_product_attention upsample_nearest2d upsample_bilinear2d
+upsample_linear1d lstm gru
+"""
+
+
+def recipes(count: int, seed: int, blocks: int) -> list[Recipe]:
+    draw = Random(seed)
+    return [
+        Recipe(
+            kind=draw.choice(["image", "image", "image", "signal", "tokens", "features"]),
+            blocks=draw.randint(1, blocks),
+            seed=draw.randrange(2**31),
+            density=draw.choice([0.05, 0.3, 0.6, 0.9, 1.0]),
+        )
+        for _ in range(count)
+    ]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A random network: its program, a batch of inputs, and its outputs in float64, as exact as PyTorch can be.
+
+    `rounding` is the relative difference between PyTorch's outputs in float32 and these.
+    """
+
+    recipe: Recipe
+    program: Program
+    operators: frozenset[str]
+    inputs: Tensor
+    wanted: Tensor
+    rounding: float
+
+    @property
+    def tolerance(self) -> float:
+        """1e-5; where rounding is magnified, as by a difference of almost equal numbers, relative to PyTorch's own."""
+        return max(TOLERANCE, 4 * self.rounding)
+
+
+def lowered(recipe: Recipe) -> Lowered:
+    model, example = build(recipe)
+    torch.manual_seed(recipe.seed)
+    if example.is_floating_point():
+        inputs = torch.randn(BATCH, *example.shape[1:])
+    else:
+        inputs = torch.randint(0, 11, (BATCH, *example.shape[1:]))
+    with torch.no_grad():
+        wanted = copy.deepcopy(model).double()(inputs.double() if example.is_floating_point() else inputs)
+        rounding = relative_difference(model(inputs), wanted)
+    traced = trace(model, first_sample(call_with(model, example)))
+    operators = frozenset(str(node.target).split(".")[1] for node in traced.graph.nodes if "aten" in str(node.target))
+    return Lowered(recipe, lower(traced), operators, inputs, wanted, rounding)
+
+
+def relative_difference(found: Tensor, wanted: Tensor) -> float:
+    size = wanted.abs().max().item()
+    return ((found - wanted).abs().max() / max(size, 1e-30)).item() if size else found.abs().max().item()
+
+
+@pytest.fixture(scope="module")
+def networks() -> Sequence[Lowered]:
+    return [lowered(recipe) for recipe in recipes(NETWORKS, seed=0, blocks=3)]
+
+
+@pytest.mark.parametrize("number", range(LIBRARIES))
+def test_random_networks(networks: Sequence[Lowered], number: int) -> None:
+    chosen = networks[number::LIBRARIES]
+    compiled = ways([network.program for network in chosen], MACHINES[number % len(MACHINES)])
+    for network, each in zip(chosen, compiled, strict=True):
+        for name, run in each.items():
+            (output,) = run([network.inputs])
+            difference = relative_difference(output.reshape(network.wanted.shape), network.wanted)
+            assert difference <= network.tolerance, f"{network.recipe} differs by {difference:.2e} as {name}"
+
+
+def test_hardly_any_network_magnifies_rounding(networks: Sequence[Lowered]) -> None:
+    assert sum(network.tolerance > TOLERANCE for network in networks) <= NETWORKS // 50
+
+
+def test_every_operation_occurs(networks: Sequence[Lowered]) -> None:
+    found = frozenset().union(*(network.operators for network in networks))
+    assert sorted({*OPERATORS.split()} - found) == []

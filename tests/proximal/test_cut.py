@@ -1,0 +1,130 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer
+from gossamer.penalties import L1, MCP, SCAD, Group, L1MinusL2, TransformedL1
+from gossamer.proximal.cut import cut_, step_to_half
+from gossamer.proximal.fused import Move
+from gossamer.proximal.metric import Given
+from gossamer.proximal.plain import plain_step_
+from gossamer.regularizers import Regularizer, Rule, Term
+
+
+def take(moves):
+    for move in moves:
+        plain_step_(*move)
+
+
+def moves_of(regularizer, step=0.1, metric=None):
+    return [Move(rule, rule.weight.parameter.data, step, metric) for rule in regularizer.rules]
+
+
+def count(moves):
+    return lambda: float(sum(int((move.weight != 0).sum()) for move in moves))
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(9, 11), nn.Linear(11, 7))
+
+
+@pytest.mark.parametrize("asked", [1, 2, 37, 100, 175, 176])
+def test_l1_keeps_the_largest_weights_with_their_values(asked):
+    model = net()
+    moves = moves_of(gossamer.l1(model))
+    before = torch.cat([move.weight.clone().flatten() for move in moves])
+    cut_(moves, take, count(moves), asked)
+    after = torch.cat([move.weight.flatten() for move in moves])
+    largest = before.abs().topk(asked).indices
+    expected = torch.zeros_like(before)
+    expected[largest] = before[largest]
+    assert torch.equal(after, expected)
+
+
+PENALTIES = [
+    [Term(TransformedL1(0.1), 0.5), Term(Group(L1()), 0.5, "outputs")],
+    [Term(Group(L1()), 1.0, "outputs")],
+    [Term(Group(TransformedL1(1.0)), 1.0, "inputs")],
+    [Term(MCP(0.5, 3.0), 1.0)],
+    [Term(SCAD(0.5, 3.7), 1.0)],
+    [Term(L1MinusL2(), 1.0, "outputs")],
+    [Term(gossamer.penalties.Exclusive(), 1.0, "outputs")],
+    [Term(gossamer.penalties.L0(), 1.0)],
+]
+
+
+@pytest.mark.parametrize("terms", PENALTIES, ids=lambda terms: type(terms[0].penalty).__name__)
+@pytest.mark.parametrize("asked", [3, 40])
+def test_every_penalty_leaves_the_asked_number(terms, asked):
+    """Also where whole groups leave at once, and where no step leaves so few."""
+    rules = tuple(Rule(rule.weight, tuple(terms)) for rule in gossamer.l1(net()).rules)
+    moves = moves_of(Regularizer(None, rules))
+    cut_(moves, take, count(moves), asked)
+    assert count(moves)() == asked
+
+
+def test_the_zero_set_is_that_of_a_proximal_step():
+    """Against brute force: all steps on a fine grid."""
+    terms = (Term(TransformedL1(0.5), 0.5), Term(Group(L1()), 0.5, "outputs"))
+    found, tried = net(), net()
+    rules = [tuple(Rule(r.weight, terms) for r in gossamer.l1(model).rules) for model in (found, tried)]
+    moves = moves_of(Regularizer(None, rules[0]))
+    cut_(moves, take, count(moves), 60)
+    sets = []
+    for step in torch.logspace(-4, 1, 4000).tolist():
+        trial = [Move(rule, rule.weight.parameter.detach().clone(), step, None) for rule in rules[1]]
+        take(trial)
+        sets.append(torch.cat([(move.weight != 0).flatten() for move in trial]))
+    kept = torch.cat([(move.weight != 0).flatten() for move in moves])
+    larger = [mask for mask in sets if int(mask.sum()) >= 60][-1]
+    smaller = next(mask for mask in sets if int(mask.sum()) <= 60)
+    assert bool((smaller <= kept).all())
+    assert bool((kept <= larger).all())
+
+
+def test_an_adaptive_metric_and_weights_that_wait():
+    model = nn.Sequential(nn.Linear(10, 10))
+    inverse = torch.rand(10, 10) + 0.5
+    inverse[0] = 0  # no gradient yet
+    moves = moves_of(gossamer.l1(model), metric=Given(inverse))
+    before = moves[0].weight.clone()
+    cut_(moves, take, count(moves), 20)
+    assert count(moves)() == 20
+    assert torch.equal(moves[0].weight[0], before[0])
+    ratio = (before.abs() / inverse)[1:].flatten()
+    assert set(torch.nonzero(moves[0].weight[1:].flatten()).flatten().tolist()) == set(ratio.topk(10).indices.tolist())
+
+
+def test_without_a_learning_rate():
+    moves = moves_of(gossamer.l1(net()), step=0.0)
+    cut_(moves, take, count(moves), 10)
+    assert count(moves)() == 10
+
+
+def test_nothing_to_cut():
+    moves = moves_of(gossamer.l1(net()))
+    before = [move.weight.clone() for move in moves]
+    cut_(moves, take, count(moves), 176)
+    assert all(torch.equal(move.weight, values) for move, values in zip(moves, before, strict=True))
+
+
+def test_units_that_leave_at_once():
+    """A size that falls in jumps: the largest one that is not above the target."""
+    model = nn.Sequential(nn.Linear(8, 12, bias=False))
+    moves = moves_of(gossamer.l1(model))
+    units = lambda: float(8 * int((moves[0].weight != 0).any(1).sum()))  # noqa: E731
+    cut_(moves, take, units, 43)
+    assert units() == 40
+
+
+def test_the_step_to_half_restores_the_weights():
+    moves = moves_of(gossamer.l1(net()))
+    before = [move.weight.clone() for move in moves]
+    step = step_to_half(moves, take)
+    assert all(torch.equal(move.weight, values) for move, values in zip(moves, before, strict=True))
+    median = torch.cat([values.abs().flatten() for values in before]).median()
+    assert 0.1 * step == pytest.approx(float(median), rel=0.05)
+    assert math.isfinite(step)

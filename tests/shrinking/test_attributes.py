@@ -1,0 +1,104 @@
+"""Attributes of the user's modules change only where they are the sizes of dimensions that lose units."""
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer
+from gossamer.example import call_with
+from gossamer.shrinking.trace import size_uses
+
+
+class Attention(nn.Module):
+    """Eight heads of width eight, and three other attributes that happen to be eight."""
+
+    def __init__(self, flat="heads times width"):
+        super().__init__()
+        self.num_heads = self.head_dim = self.window_size = self.max_distance = self.depth = 8
+        self.flat = flat
+        self.query, self.key, self.value = (nn.Linear(8, 64) for _ in range(3))
+        self.out = nn.Linear(64, 8)
+        with torch.no_grad():
+            for layer in (self.query, self.key, self.value):
+                rows = layer.weight.view(8, 8, 8), layer.bias.view(8, 8)
+                for part in rows:
+                    part[:3] = 0  # three heads
+                    part[:, 6:] = 0  # two dimensions of each head
+
+    def split(self, x):
+        return x.view(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        padding = -length % self.window_size
+        windows = nn.functional.pad(x, (0, 0, 0, padding)).view(batch, -1, self.window_size, x.shape[2])
+        places = torch.arange(length)
+        far = (places[:, None] - places[None, :]).abs().clamp(max=self.max_distance)
+        q, k, v = (self.split(layer(x)) for layer in (self.query, self.key, self.value))
+        mixed = torch.softmax(q @ k.mT / 8 - far, dim=-1) @ v
+        if self.flat == "heads times width":
+            flat = mixed.transpose(1, 2).reshape(batch, length, self.num_heads * self.head_dim)
+        else:
+            flat = mixed.transpose(1, 2).flatten(2)
+        return self.out(flat) + windows.mean((1, 2)).unsqueeze(1)
+
+
+@pytest.mark.parametrize("flat", ["heads times width", "flatten"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("length", [1, 5])
+def test_equal_integers_are_told_apart(flat, in_place, length):
+    torch.manual_seed(0)
+    model = Attention(flat).eval()
+    inputs = [torch.randn(2, n, 8) for n in (1, 5, 8, 20)]
+    wanted = [model(x) for x in inputs]
+    example = torch.randn(2, length, 8)
+    if in_place:
+        plan, small = gossamer.shrink_(model, example), model
+    else:
+        plan = gossamer.plan(model, example, form="module")
+        small = plan.apply()
+    assert (small.num_heads, small.head_dim) == (5, 6)
+    assert (small.window_size, small.max_distance, small.depth) == (8, 8, 8)
+    assert {s.attribute for s in plan.sizes if s.module == ""} == {"num_heads", "head_dim"}
+    for x, output in zip(inputs, wanted, strict=True):
+        torch.testing.assert_close(small(x), output, rtol=1e-4, atol=1e-5)
+
+
+class TwoMeanings(nn.Module):
+    """One attribute is the width of a hidden layer and the length of a window: it cannot change."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = 6
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 4)
+        with torch.no_grad():
+            self.first.weight[1:3] = 0
+            self.first.bias[1:3] = 0
+
+    def forward(self, x):
+        windows = x.view(x.shape[0], -1, self.size, 4)
+        hidden = torch.relu(self.first(x)).view(-1, self.size)
+        return self.second(hidden).view(x.shape) + windows.mean((1, 2, 3)).view(-1, 1, 1)
+
+
+def test_an_attribute_that_also_means_something_else_keeps_its_value():
+    model = TwoMeanings().eval()
+    small = gossamer.shrink(model, torch.randn(2, 12, 4), form="module")
+    assert small.size == small.first.out_features == 6
+    x = torch.randn(3, 18, 4)
+    torch.testing.assert_close(small(x), model(x))
+
+
+def test_uses_of_attributes_are_found_without_changing_the_model():
+    model = Attention().eval()
+    before = dict(vars(model))
+    uses = size_uses(model, call_with(model, torch.randn(2, 5, 8)))
+    assert dict(vars(model)) == before
+    assert all(type(value) is not int or type(before[name]) is int for name, value in vars(model).items())
+    found = {(use.shape, use.dim, *sorted(name for _, name in use.size.attributes)) for use in uses}
+    assert found == {
+        ((2, 5, 8, 8), 2, "num_heads"),
+        ((2, 5, 8, 8), 3, "head_dim"),
+        ((2, 5, 64), 2, "head_dim", "num_heads"),
+        ((2, 1, 8, 8), 2, "window_size"),
+    }

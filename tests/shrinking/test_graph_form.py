@@ -1,0 +1,115 @@
+"""The graph form: it takes other sizes where the model does, and refuses what it was not exported for."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer
+
+
+class HardCoded(nn.Module):
+    """Spells out the width of its hidden layer, so that the class cannot lose units 2 and 3, which are zero."""
+
+    def __init__(self, between=lambda h, x: h):
+        super().__init__()
+        self.first, self.second, self.between = nn.Linear(4, 6), nn.Linear(6, 3), between
+        with torch.no_grad():
+            self.first.weight[2:4] = 0
+            self.first.bias[2:4] = -1.0
+
+    def forward(self, x, mask=None, scale=1.0):
+        h = torch.relu(self.first(x)).reshape(-1, 6).reshape(*x.shape[:-1], 6)
+        h = h if mask is None else h * mask
+        return self.second(self.between(h * scale, x))
+
+
+def shrunk(model, example):
+    torch.manual_seed(0)
+    small = gossamer.shrink(model, example, form="graph")
+    assert small.get_parameter("first.weight").shape == (4, 4)
+    return small
+
+
+X = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+
+# What happens between the layers, the sizes that the graph must take, and those that it must refuse.
+SIZES = {
+    "any size": (lambda h, x: h, [(2, 5), (7, 9), (1, 1)], []),
+    "the batch size": (lambda h, x: h / x.shape[0], [(2, 5), (7, 9), (1, 5)], []),
+    "a branch on the length": (lambda h, x: h * 2 if x.shape[1] > 6 else h, [(2, 5), (3, 6)], [(2, 7)]),
+    "a branch on a batch of one": (lambda h, x: h * 2 if x.shape[0] == 1 else h, [(2, 5), (4, 9)], [(1, 5)]),
+    "an even batch": (lambda h, x: h * 2 if x.shape[0] % 2 else h, [(2, 5), (4, 9)], [(3, 5)]),
+    "a fixed batch": (lambda h, x: h + torch.zeros(2, 1, 1), [(2, 5), (2, 9)], [(1, 5)]),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_other_sizes_give_the_same_output_or_an_error(case):
+    between, taken, refused = SIZES[case]
+    model = HardCoded(between).eval()
+    small = shrunk(model, X)
+    for shape in taken:
+        x = torch.randn(*shape, 4)
+        torch.testing.assert_close(small(x), model(x))
+    for shape in refused:
+        with pytest.raises(gossamer.GuardError, match=r"takes `x` of shape .* form='module'"):
+            small(torch.randn(*shape, 4))
+
+
+def test_an_example_of_one_sample_leaves_the_batch_free():
+    model = HardCoded().eval()
+    small = shrunk(model, X[:1, :1])
+    for x in (X, X[:1], X[:1, :1]):
+        torch.testing.assert_close(small(x), model(x))
+
+
+def test_arguments_that_the_example_does_not_have_are_refused():
+    model = HardCoded().eval()
+    with pytest.raises(TypeError, match="mask"):
+        shrunk(model, X)(X, mask=torch.ones(2, 5, 1))
+    small = shrunk(model, {"x": X, "scale": 2.0})
+    torch.testing.assert_close(small(X, scale=2.0), model(X, scale=2.0))
+    with pytest.raises(gossamer.GuardError, match=r"received 3\.0 instead of 2\.0"):
+        small(X, scale=3.0)
+    with pytest.raises(gossamer.GuardError, match="`scale` = 2"):
+        small(X, torch.ones(2, 5, 1))
+    small = shrunk(model, (X, None, 1.0))
+    with pytest.raises(gossamer.GuardError, match="instead of None"):
+        small(X, torch.ones(2, 5, 1), 1.0)
+
+
+def test_a_graph_is_only_taken_for_a_gain_and_the_warning_says_what_it_cannot_do():
+    model = HardCoded(lambda h, x: h + torch.zeros(2, 1, 1)).eval()
+    with pytest.warns(gossamer.GraphFormWarning, match=r"evaluation mode only, and takes `x` of shape \(2, any, 4\)"):
+        gossamer.shrink(model, X)
+    model.second = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 400), nn.Linear(400, 3))  # the gain is below 1 %
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(gossamer.shrink(model, X), HardCoded)
+
+
+def test_a_class_that_takes_other_sizes_is_preferred_to_a_graph_that_does_not():
+    # The exporter computes the root once, for the length of the example.
+    model = HardCoded(lambda h, x: h * math.sqrt(x.shape[1])).eval()
+    graph = shrunk(model, X)
+    with pytest.raises(gossamer.GuardError):
+        graph(torch.randn(2, 9, 4))
+    model.second = nn.Sequential(nn.Linear(6, 40), nn.Linear(40, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small = gossamer.shrink(model, X)
+    assert isinstance(small, HardCoded)
+    x = torch.randn(3, 9, 4)
+    torch.testing.assert_close(small(x), model(x))
+
+
+def test_the_error_of_save_says_how_a_graph_is_saved(tmp_path):
+    model = HardCoded().eval()
+    small = shrunk(model, X)
+    with pytest.raises(gossamer.GossamerError, match=r"torch\.export\.save\(torch\.export\.export\(model, \(x,\)\)"):
+        gossamer.save(small, tmp_path / "net.safetensors")
+    torch.export.save(torch.export.export(small, (X,)), tmp_path / "net.pt2")
+    torch.testing.assert_close(torch.export.load(tmp_path / "net.pt2").module()(X), model(X))

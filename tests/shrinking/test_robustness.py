@@ -1,0 +1,145 @@
+"""Models with something unusual in them are shrunk, or left as they are with a reason; nothing raises a raw error."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gossamer
+from gossamer.example import call_with
+from gossamer.shrinking.analyse import analyse
+from gossamer.shrinking.trace import trace
+
+
+class Between(nn.Module):
+    """Two linear layers; units 1 and 2 of the first are zero."""
+
+    def __init__(self, between=lambda h, *inputs: h):
+        super().__init__()
+        self.first, self.second, self.between = nn.Linear(4, 6), nn.Linear(6, 3), between
+        with torch.no_grad():
+            self.first.weight[1:3], self.first.bias[1:3] = 0, -1.0
+
+    def forward(self, *inputs):
+        return self.second(self.between(torch.relu(self.first(inputs[0])), *inputs))
+
+
+X = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+MASK = X[..., 1] > 0
+
+SELECTIONS = {
+    "a mask that is given": (lambda h, x, mask: h[mask], (X, MASK)),
+    "a mask that is computed": (lambda h, x: h[x[..., 0] > 0], (X,)),
+    "positions that are given": (lambda h, x, places: h[torch.arange(x.shape[0]), places], (X, torch.tensor([4, 1]))),
+    "an empty slice of the units": (lambda h, x: torch.cat([h[..., :6] * 2, h[..., 6:]], -1), (X,)),
+    "an empty slice of the positions": (lambda h, x: torch.cat([h[:, :0], h], 1), (X,)),
+}
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+@pytest.mark.parametrize("case", SELECTIONS)
+def test_selections(case, form):
+    between, example = SELECTIONS[case]
+    model = Between(between).eval()
+    small = gossamer.shrink(model, example, form=form)
+    assert small.get_parameter("first.weight").shape == (4, 4)
+    torch.testing.assert_close(small(*example), model(*example))
+    longer = [torch.cat([tensor, tensor]) for tensor in example]
+    torch.testing.assert_close(small(*longer), model(*longer))
+
+
+class ComputedWeight(nn.Module):
+    """A grouped convolution whose weight is computed from a parameter."""
+
+    def __init__(self, channels=8):
+        super().__init__()
+        self.first, self.last = nn.Conv1d(3, channels, 1), nn.Conv1d(channels, 2, 1)
+        self.weight = nn.Parameter(torch.randn(channels, channels // 2, 3))
+        self.hidden = nn.Linear(2, 4)
+        self.out = nn.Linear(4, 2)
+        with torch.no_grad():
+            self.hidden.weight[1], self.hidden.bias[1] = 0, 0
+
+    def forward(self, x):
+        x = functional.conv1d(torch.relu(self.first(x)), self.weight.softmax(0), groups=2, padding=1)
+        return self.out(torch.relu(self.hidden(self.last(x).mean(2))))
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_a_grouped_convolution_with_a_computed_weight(form):
+    model = ComputedWeight().eval()
+    plan = gossamer.plan(model, torch.randn(2, 3, 7), form=form)
+    small = plan.apply()
+    assert small.get_parameter("hidden.weight").shape == (3, 2)
+    assert "hard-coded" not in str(plan)
+    assert "please report" not in str(plan)
+    x = torch.randn(3, 3, 9)
+    torch.testing.assert_close(small(x), model(x))
+
+
+def test_computed_weights_do_not_take_a_label_per_weight():
+    model = ComputedWeight(channels=256)
+    analysis = analyse(model, trace(model, call_with(model, torch.randn(1, 3, 7))))
+    assert analysis.labels.count < 10_000 < model.weight.numel()
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.mix, self.head = nn.Embedding(9, 6), nn.Linear(6, 6), nn.Linear(6, 9, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(torch.relu(self.mix(self.table(x))))
+
+
+def test_a_tied_embedding_and_head_can_be_saved_and_loaded(tmp_path):
+    model = Tied().eval()
+    with torch.no_grad():
+        model.table.weight[:, 2], model.mix.weight[2], model.mix.bias[2] = 0, 0, 0
+    x = torch.randint(0, 9, (2, 4))
+    small = gossamer.shrink(model, x)
+    assert (small.table.embedding_dim, small.head.in_features) == (5, 5)
+    gossamer.save(small, tmp_path / "net.safetensors")
+    loaded = gossamer.load(tmp_path / "net.safetensors", Tied()).eval()
+    assert loaded.head.weight is loaded.table.weight
+    torch.testing.assert_close(loaded(x), model(x))
+
+
+def test_a_lock_is_no_obstacle():
+    model = Between().eval()
+    model.lock, model.reentrant = threading.Lock(), threading.RLock()
+    plan = gossamer.plan(model, X)
+    small = plan.apply()
+    assert small.first.out_features == 4
+    assert small.lock is not model.lock
+    with small.lock, small.reentrant:
+        torch.testing.assert_close(small(X), model(X))
+
+
+def test_what_cannot_be_copied_is_named():
+    model = Between().eval()
+    model.numbers = (number for number in range(3))
+    expected = model(X)
+    with pytest.raises(gossamer.GossamerError, match=r"cannot be copied .*generator.* or use shrink_"):
+        gossamer.shrink(model, X)
+    gossamer.shrink_(model, X)
+    assert model.first.out_features == 4
+    torch.testing.assert_close(model(X), expected)
+
+
+class DynamicCache:
+    """Stands for the class of that name in transformers, which torch.export does not know either."""
+
+
+def test_a_cache_in_the_outputs():
+    class WithCache(Between):
+        def forward(self, x, use_cache=True):
+            return (super().forward(x), DynamicCache()) if use_cache else super().forward(x)
+
+    model = WithCache().eval()
+    with pytest.raises(gossamer.GossamerError, match=r"cache of keys and values.* use_cache=False"):
+        gossamer.shrink(model, X)
+    assert gossamer.shrink(model, {"x": X, "use_cache": False}).first.out_features == 4
