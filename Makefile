@@ -10,7 +10,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 export OMP_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
-.PHONY: demo test check format soak bench device clean
+.PHONY: demo test check format soak bench device clean docs
 
 demo: $(INSTALLED)  ## train a network with 1 % of its weights on DIGITS, beside a dense one and l1, and write it as C
 	$(BIN)/gossamer train digits --target-params 1% --run-dir runs/demo --overwrite
@@ -50,6 +50,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(DEVELOPMENT): $(INSTALLED)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lab,dev]'
 	touch $@
+
+docs: $(INSTALLED)  ## the documentation site, in build/site; warnings are errors
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lab,docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 clean:
 	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

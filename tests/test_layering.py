@@ -26,7 +26,7 @@ LAYERS = [
     {"gossamer.proximal", "gossamer.inference", "gossamer.visualization"},
     {"gossamer.__init__"},
     {"gossamer.adapters"},
-    {"gossamer_lab.data", "gossamer_lab.networks", "gossamer_lab.terminal"},
+    {"gossamer_lab.data", "gossamer_lab.networks"},
     {"gossamer_lab.training"},
     {"gossamer_lab.reporting"},
     {"gossamer_lab.sweeps"},

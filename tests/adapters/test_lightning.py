@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from tests.adapters.interrupted import die, run_until_killed
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gossamer
 from gossamer import GossamerError
+
+from .interrupted import die, run_until_killed
 
 lightning = pytest.importorskip("lightning")
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from tests.adapters.interrupted import die, run_until_killed
 from torch import nn
 
 import gossamer
+
+from .interrupted import die, run_until_killed
 
 skorch = pytest.importorskip("skorch")
 

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.adapters.interrupted import die, run_until_killed
 
 import gossamer
 from gossamer import GossamerError
+
+from .interrupted import die, run_until_killed
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

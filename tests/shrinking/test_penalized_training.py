@@ -9,6 +9,9 @@ from torch.nn.functional import cross_entropy
 
 import gossamer
 
+# Hardly a unit is to be left.
+pytestmark = pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+
 
 class Net(nn.Module):
     def __init__(self):

@@ -5,6 +5,7 @@ Modules that need torch are imported when a command runs, so that `--help` is fa
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,6 @@ import typer
 
 from gossamer_lab.cli.data import data
 from gossamer_lab.cli.options import DataDir, Json, RunOptions, given, with_options
-from gossamer_lab.terminal import INTERRUPTED
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.fields import percentage, settings_of
 from gossamer_lab.training.settings import SETTINGS
@@ -98,7 +98,7 @@ def train(
         code = run_training(options["dataset"], settings, run)
     except KeyboardInterrupt:  # before there was anything to save
         typer.echo("interrupted", err=True)
-        code = INTERRUPTED
+        code = 128 + signal.SIGINT
     raise typer.Exit(code)
 
 

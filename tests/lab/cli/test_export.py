@@ -16,6 +16,9 @@ from gossamer_lab.cli.options import RunOptions
 from gossamer_lab.cli.shrink import run_shrink
 from gossamer_lab.cli.train import run_training
 
+# Two epochs at a strong penalty.
+pytestmark = pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
