@@ -25,13 +25,11 @@ from gossamer.layers import (
     Layout,
     Weight,
     find_weights,
-    local_part,
     multiply_adds,
     original_module,
     require_supported,
     whole,
 )
-from gossamer.regularizers.shards import total_over_shards
 from gossamer.shrinking import shrink
 
 __all__ = ["LayerMeasurement", "Measurement", "compact_part", "measure"]
@@ -146,13 +144,17 @@ def measure(
 
 def compact_part(weight: Weight) -> float:
     """The part of a weight that is left without its zero rows and columns."""
-    pairs, all_pairs = _pairs(weight.layout, *_alive(weight))
+    pairs, all_pairs = _pairs(weight.layout, *_alive(weight.layout, _present(weight)))
     return pairs / all_pairs
 
 
-def _alive(weight: Weight) -> tuple[Tensor, Tensor]:
+def _present(weight: Weight) -> Tensor:
+    """Where the weight is not zero; gathered if it is sharded."""
+    return whole(weight.parameter.detach() != 0)
+
+
+def _alive(layout: Layout, present: Tensor) -> tuple[Tensor, Tensor]:
     """For each output and each input whether it has a weight that is not zero."""
-    present, layout = whole(weight.parameter.detach() != 0), weight.layout
     outputs, inputs = (layout.as_groups(present, groups).any(dim=-1) for groups in ("outputs", "inputs"))
     return outputs, inputs
 
@@ -165,15 +167,11 @@ def _pairs(layout: Layout, outputs: Tensor, inputs: Tensor) -> tuple[int, int]:
     return pairs, max(len(outputs) * len(inputs) // blocks, 1)
 
 
-def _nonzeros(weight: Weight) -> int:
-    parameter = weight.parameter.detach()
-    return int(total_over_shards(parameter, torch.count_nonzero(local_part(parameter))))
-
-
 def _measure(weight: Weight, macs: int) -> LayerMeasurement:
-    outputs, inputs = _alive(weight)
+    present = _present(weight)
+    outputs, inputs = _alive(weight.layout, present)
     pairs, all_pairs = _pairs(weight.layout, outputs, inputs)
-    size, nonzeros = weight.parameter.numel(), _nonzeros(weight)
+    size, nonzeros = present.numel(), int(torch.count_nonzero(present))
     return LayerMeasurement(
         name=weight.name,
         weights=size,

@@ -59,6 +59,12 @@ class RunOptions:
         default=True,
         metadata=setting("Also train the baselines: no penalty, and l1.", option=True, flag="--compare/--no-compare"),
     )
+    distributed: bool = field(
+        default=False,
+        metadata=setting(
+            "Share every batch among the processes of torchrun; the first one writes the run.", option=True
+        ),
+    )
     config: Path | None = field(
         default=None,
         metadata=setting("TOML file with options by their names; those given here take precedence.", option=True),

@@ -56,15 +56,15 @@ def run_sweep(options: SweepOptions) -> int:
     folder = options.output / search.name.replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     url = options.storage if "://" in options.storage else f"sqlite:///{Path(options.storage).resolve()}"
-    study = open_search(search, url)
     trial = TrainingTrial(config, folder.resolve(), options.data_dir)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        _run_workers(search, url, trial, options.workers, study)
-    except KeyboardInterrupt:
-        Display().message("interrupted; the same command goes on")
-        return 130
-    _show(results(study), states(study), folder, options)
+    with open_search(search, url) as study:
+        try:
+            _run_workers(search, url, trial, options.workers, study)
+        except KeyboardInterrupt:
+            Display().message("interrupted; the same command goes on")
+            return 130
+        _show(results(study), states(study), folder, options)
     return 0
 
 
@@ -133,8 +133,8 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, workers: int, s
 def _work(search: Search, url: str, trial: TrainingTrial) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent passes it on as SIGTERM
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        work(open_search(search, url), search, trial)
+    with suppress(KeyboardInterrupt), open_search(search, url) as study:
+        work(study, search, trial)
 
 
 def _described(now: States) -> str:

@@ -38,6 +38,7 @@ from gossamer_lab.training import (
     train,
 )
 from gossamer_lab.training.fields import settings_of
+from gossamer_lab.training.processes import from_leader, leads, process_group
 
 __all__ = ["run_training"]
 
@@ -67,24 +68,33 @@ def run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions)
         settings: Fields of the configuration that were given.
         options: The other options.
     """
+    with process_group(options.distributed):
+        return _run_training(dataset, settings, options)
+
+
+def _run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions) -> int:
     # One thread: the networks are small, and other numbers of threads would change the last bits of sums.
     torch.set_num_threads(1)
     config = _configuration(dataset, settings, options)
     with download_bars() as on_download:
-        obtain(config.dataset, options.data_dir, on_download)
+        from_leader(lambda: obtain(config.dataset, options.data_dir, on_download))
+        obtain(config.dataset, options.data_dir)  # of processes on other machines
     images = load_dataset(config, options.data_dir)
     if options.compact:
         config = replace(config, compact_every=max(1, config.epochs // COMPACTIONS))
     configs = {"": config, **_compared(config, options)}
     jobs = [_Job(folder, config, *assemble(config, images)) for folder, config in configs.items()]
 
-    path = _open_runs(dataset, options, jobs)
-    if not options.resume:
+    path = from_leader(lambda: _open_runs(dataset, options, jobs))
+    if leads() and not options.resume:
         write_atomically(RunDirectory(path).options, to_toml(_used(jobs[0].config, options)).encode())
     # A request to terminate ends a run as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _train_and_show(options, jobs, images, path)
+        if leads():
+            _train_and_show(options, jobs, images, path)
+        else:
+            _train_along(jobs, images, path)
     except KeyboardInterrupt:
         Display().message(f"interrupted; resume with: {_resume_command(dataset, options, path)}")
         return 130
@@ -190,6 +200,13 @@ def _used(config: TrainingConfig, options: RunOptions) -> dict[str, Any]:
     effective = [name for name in names if name not in _OF_SOME_REGULARIZERS or name in spec.options]
     values = {name: getattr(config, name) for name in ("dataset", *effective)}
     return {**values, "compact": options.compact, "compare": options.compare, "data_dir": options.data_dir}
+
+
+def _train_along(jobs: list[_Job], dataset: Dataset, path: Path) -> None:
+    """What the other processes of a distributed training do."""
+    for job in jobs:
+        for _ in train(job.model, dataset, job.regularizer, job.config, RunDirectory(path / job.folder)):
+            pass
 
 
 def _resume_command(dataset: str, options: RunOptions, path: Path) -> str:

@@ -13,11 +13,12 @@ If two workers add the same slot, the one trial is evaluated and the other retur
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,8 @@ class States:
         return self.running == 0 and self.waiting == 0
 
 
-def open_search(search: Search, url: str) -> optuna.Study:
+@contextmanager
+def open_search(search: Search, url: str) -> Iterator[optuna.Study]:
     """Open or create the study of a search, and add the slots that it lacks.
 
     Raises:
@@ -107,8 +109,19 @@ def open_search(search: Search, url: str) -> optuna.Study:
 
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     sampler = optuna.samplers.TPESampler(seed=None if search.trials is None else search.seed, constant_liar=True)
+    storage = _storage(url, search.heartbeat)
+    try:
+        yield _joined(search, storage, sampler)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _joined(search: Search, storage: optuna.storages.RDBStorage, sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+    import optuna
+
     study = optuna.create_study(
-        storage=_storage(url, search.heartbeat),
+        storage=storage,
         study_name=search.name,
         directions=["minimize", "minimize"],
         sampler=sampler,
@@ -143,7 +156,9 @@ def work(study: optuna.Study, search: Search, objective: Pareto) -> None:
             trial.set_user_attr(_RETURNED, True)
             raise
 
+    silent: dict[int, float] = {}
     while True:
+        _watch_silent(study, silent, search.heartbeat)
         optuna.storages.fail_stale_trials(study)
         _add_missing(study, search.points())
         if study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
@@ -152,6 +167,21 @@ def work(study: optuna.Study, search: Search, objective: Pareto) -> None:
             time.sleep(min(1.0, search.heartbeat / 4))  # one of them may be killed
         else:
             return
+
+
+def _watch_silent(study: optuna.Study, since: dict[int, float], heartbeat: int) -> None:
+    """Give a heartbeat to trials that had none, so that they can become stale.
+
+    A worker that is killed right after it has taken a trial has sent no heartbeat and has not chosen a point. Optuna
+    would wait for such a trial for ever. If the worker is alive, its next heartbeat replaces this one.
+    """
+    from optuna.trial import TrialState
+
+    now = time.monotonic()
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if not trial.params and now - since.setdefault(trial._trial_id, now) > 2 * heartbeat:
+            study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
+            since[trial._trial_id] = math.inf
 
 
 def results(study: optuna.Study) -> list[Result]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 
 import torch
@@ -24,6 +24,7 @@ from gossamer_lab.training.checkpoint import load_checkpoint, save_checkpoint
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
+from gossamer_lab.training.processes import data_parallel, leads, own_part, process_count, summed
 from gossamer_lab.training.progress import Progress, learning_rate
 from gossamer_lab.training.shrunk import provenance_of, target_of, write_shrunk
 
@@ -53,7 +54,7 @@ def train(
         GossamerError: If another run is in progress in the same folder, or has replaced this one, or if the checkpoint
             cannot be used.
     """
-    with run.lock():
+    with run.lock() if leads() else nullcontext():
         if run.read_config() != config:
             raise GossamerError(f"{run.path} now holds another run, which started with `--overwrite`.")
         yield from _train(model, dataset, regularizer, config, run)
@@ -74,7 +75,7 @@ def _train(
         optimizer.load_state_dict(checkpoint.optimizer)
 
     progress = checkpoint.progress if checkpoint else Progress()
-    history = run.truncate_metrics(progress.epoch)
+    history = run.truncate_metrics(progress.epoch) if leads() else []
     yield from history
     saved = -math.inf
 
@@ -115,8 +116,9 @@ def _train(
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
 
         # Metrics before the checkpoint: a run that is killed in between drops and repeats them.
-        run.append_metrics(metrics)
-        if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
+        if leads():
+            run.append_metrics(metrics)
+        if leads() and (progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS):
             run.sync_metrics()
             save_checkpoint(run, model, optimizer, progress)
             saved = time.perf_counter()
@@ -124,7 +126,8 @@ def _train(
         yield metrics
 
     reached = None if proximal is None else proximal.reached
-    _write_results(model, dataset, config, run, history, full, reached)
+    if leads():
+        _write_results(model, dataset, config, run, history, full, reached)
 
 
 def _attach(
@@ -164,22 +167,32 @@ def train_epoch(
 ) -> tuple[float, float]:
     """Train for one epoch; return the mean loss and the accuracy over its steps."""
     model.train()
+    spread = data_parallel(model)
     count = len(dataset.train_images)
-    total_loss, correct = 0.0, 0
+    total_loss, correct = 0.0, 0.0
     with epoch_random_state(config.seed, progress.epoch):
         batches = torch.split(torch.randperm(count), config.batch_size)
         for number, batch in enumerate(batches):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(progress, number / len(batches), config)
             images, labels = dataset.training_batch(batch)
-            logits = model(channels_last(images))
-            loss = cross_entropy(logits, labels)
+            labels = own_part(labels)
+            logits = spread(channels_last(own_part(images)))
+            loss = _mean_loss(logits, labels, len(batch))
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
-            total_loss += loss.item() * len(batch)
+            total_loss += loss.item() * len(batch) / process_count()
             correct += int((logits.argmax(1) == labels).sum())
+    total_loss, correct = summed(total_loss, correct)
     return total_loss / count, correct / count
+
+
+def _mean_loss(logits: Tensor, labels: Tensor, count: int) -> Tensor:
+    """The loss whose mean over all processes is the mean over the whole batch of `count` images."""
+    if process_count() == 1:
+        return cross_entropy(logits, labels)
+    return cross_entropy(logits, labels, reduction="sum") * (process_count() / count)
 
 
 def channels_last(images: Tensor) -> Tensor:

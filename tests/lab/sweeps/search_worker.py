@@ -21,4 +21,5 @@ def objective(trial, point):
 
 
 if __name__ == "__main__":
-    work(open_search(SEARCH, sys.argv[1]), SEARCH, objective)
+    with open_search(SEARCH, sys.argv[1]) as study:
+        work(study, SEARCH, objective)

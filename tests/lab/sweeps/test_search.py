@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState, create_trial
 
 from gossamer.errors import GossamerError
 from gossamer_lab.sweeps.pareto import pareto_front
@@ -73,15 +74,22 @@ def test_four_workers_on_postgresql_of_which_one_is_killed(postgresql, tmp_path)
         for process in (victim, *others):
             process.kill()
             process.communicate()
-    study = open_search(SEARCH, postgresql)
-    found = results(study)
+    with open_search(SEARCH, postgresql) as study:
+        found, trials, ended = results(study), study.get_trials(), states(study)
     assert [result.slot for result in found] == list(range(12))
     assert sorted(result.values for result in found) == sorted((x, y) for x in map(float, range(6)) for y in (1.0, 2.0))
-    completed = Counter(trial.user_attrs["slot"] for trial in study.get_trials() if trial.state.name == "COMPLETE")
+    completed = Counter(trial.user_attrs["slot"] for trial in trials if trial.state.name == "COMPLETE")
     assert completed == Counter(range(12))  # each once
     started = Counter((tmp_path / "started").read_text().splitlines())
     assert sorted(started.values()) == [1] * 11 + [2]  # the point of the victim was evaluated again, no other
-    assert states(study).done
+    assert ended.done
+
+
+def worked(search, url, objective):
+    """Work on a search; return its results, trials and states."""
+    with open_search(search, url) as study:
+        work(study, search, objective)
+        return results(study), study.get_trials(), states(study)
 
 
 def grid(tmp_path, **options):
@@ -100,14 +108,13 @@ def test_an_interrupted_search_goes_on(tmp_path):
         return point["x"], 0.0
 
     with pytest.raises(KeyboardInterrupt):
-        work(open_search(search, url), search, objective)
-    work(open_search(search, url), search, objective)
-    found = results(open_search(search, url))
+        worked(search, url, objective)
+    found, _, _ = worked(search, url, objective)
     assert [result.values for result in found] == [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]
     assert len(calls) == 4
 
 
-def test_a_failure_is_not_tried_again_and_a_slot_that_kills_its_workers_is_given_up(tmp_path):
+def test_a_failure_is_not_tried_again(tmp_path):
     search, url = grid(tmp_path)
 
     def objective(trial, point):
@@ -115,18 +122,36 @@ def test_a_failure_is_not_tried_again_and_a_slot_that_kills_its_workers_is_given
             raise GossamerError("diverged")
         return point["x"], 0.0
 
-    study = open_search(search, url)
-    work(study, search, objective)
-    assert (states(study).finished, states(study).failed) == (2, 1)
-    assert [trial.user_attrs["failure"] for trial in study.get_trials() if "failure" in trial.user_attrs] == [
-        "diverged"
-    ]
+    _, trials, ended = worked(search, url, objective)
+    assert (ended.finished, ended.failed) == (2, 1)
+    assert [trial.user_attrs["failure"] for trial in trials if "failure" in trial.user_attrs] == ["diverged"]
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_slot_that_kills_its_workers_is_given_up(tmp_path):
+    search, url = grid(tmp_path)
+    with open_search(search, url) as study:
+        study.ask()  # the first slot
+        study.tell(0, state=TrialState.FAIL)
+        for _ in range(3):
+            study.add_trial(create_trial(state=TrialState.FAIL, user_attrs={"slot": 0}))
+    found, _, ended = worked(search, url, lambda trial, point: (point["x"], 0.0))
+    assert [result.slot for result in found] == [1, 2]
+    assert ended.failed == 1
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_worker_that_is_killed_before_its_first_heartbeat_loses_nothing(tmp_path):
+    search, url = grid(tmp_path, heartbeat=1)
+    with open_search(search, url) as study:
+        study.ask()
+    found, _, _ = worked(search, url, lambda trial, point: (point["x"], 0.0))
+    assert [result.values for result in found] == [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]
 
 
 def test_a_pareto_search_has_as_many_trials_as_asked_for(tmp_path):
     search, url = grid(tmp_path, trials=6)
-    work(open_search(search, url), search, lambda trial, point: (point["x"], 1 / point["x"]))
-    found = results(open_search(search, url))
+    found, _, _ = worked(search, url, lambda trial, point: (point["x"], 1 / point["x"]))
     assert len(found) == 6
     assert all(1 <= result.point["x"] <= 3 for result in found)
     assert len({result.point["x"] for result in found}) == 6
@@ -134,17 +159,18 @@ def test_a_pareto_search_has_as_many_trials_as_asked_for(tmp_path):
 
 def test_other_points_under_the_same_name_are_refused(tmp_path):
     search, url = grid(tmp_path)
-    open_search(search, url)
-    with pytest.raises(GossamerError, match="another `--name`"):
-        open_search(Search("one", {"x": [5.0]}), url)
+    with open_search(search, url):
+        pass
+    with pytest.raises(GossamerError, match="another `--name`"), open_search(Search("one", {"x": [5.0]}), url):
+        pass
 
 
 def test_bad_storages_are_refused(tmp_path):
     search, _ = grid(tmp_path)
     (tmp_path / "text.db").write_text("no database " * 100)
     for url in (f"sqlite:///{tmp_path / 'text.db'}", "nonsense://x", f"sqlite:///{tmp_path / 'absent' / 'x.db'}"):
-        with pytest.raises(GossamerError, match="cannot be opened"):
-            open_search(search, url)
+        with pytest.raises(GossamerError, match="cannot be opened"), open_search(search, url):
+            pass
 
 
 def test_front_and_poor_trials():
