@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from torch import nn
+from torch import distributed, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
@@ -125,7 +125,7 @@ def shrink_(
     Returns:
         What was done; it prints as a table.
     """
-    require_whole(model, "shrink_")
+    _require_whole(model, "shrink_")
     call = call_with(model, example)
     if optimizer is not None:
         check_owner(model, optimizer)
@@ -155,7 +155,7 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
     """The plan for a form, with the module that was built from it."""
     if form not in ("auto", "module", "graph"):
         raise GossamerError(f"`form` must be 'auto', 'module' or 'graph'; received {form!r}.")
-    require_whole(model, "shrink")
+    _require_whole(model, "shrink")
     call = call_with(model, example)
     reference = evaluation_reference(model, call)
     if form == "graph":
@@ -171,6 +171,12 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
     if by_graph.plan.weights_after > worth * by_module.plan.weights_after:
         return by_module
     return replace(by_graph, plan=by_graph.plan.with_note(_why_a_graph(by_graph.plan, by_module.plan)))
+
+
+def _require_whole(model: nn.Module, what: str) -> None:
+    """Refuse sharded parameters, which only exist in a process group."""
+    if distributed.is_available() and distributed.is_initialized():
+        require_whole(model, what)
 
 
 def _why_a_graph(graph: Plan, module: Plan) -> str:

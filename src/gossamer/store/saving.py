@@ -43,7 +43,6 @@ def save(
         sparse: Store each tensor without its zeros where that is smaller. Bit for bit the same after loading.
         provenance: Anything that JSON can say about where the network comes from; `read_manifest` gives it back.
     """
-    require_whole(model, "save")
     tensors, ties = _tensors_and_ties(model)
     _check_can_be_rebuilt(model, tensors)
     encoded = {name: (smallest if sparse else dense)(tensor) for name, tensor in tensors.items()}
@@ -63,7 +62,6 @@ def save(
 
 def manifest_of(model: nn.Module, provenance: Mapping[str, Json] | None = None) -> Manifest:
     """What `model` is made of, as in the file that `save` writes; without encodings and checksums."""
-    require_whole(model, "save")
     tensors, ties = _tensors_and_ties(model)
     _check_can_be_rebuilt(model, tensors)
     records = {
@@ -91,10 +89,12 @@ def _manifest(
 
 def _tensors_and_ties(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of `model`, each under its first name, and its further names."""
+    places = slots(model)
+    require_whole(model, "save")
     tensors: dict[str, Tensor] = {}
     ties: dict[str, str] = {}
     first_names: dict[object, str] = {}
-    for name, slot in slots(model).items():
+    for name, slot in places.items():
         if slot.tensor is None:
             continue
         _check_storable(name, slot.tensor)

@@ -100,6 +100,11 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     """Execute the operation on labels, constants and known masks."""
     sources = [n for n in node.all_input_nodes if not isinstance(analysis.values.get(n), int)]
     values = {n: analysis.value(n) for n in sources}
+    if _takes_a_part(node) and all(analysis.is_stored(n) for n in sources):
+        # A position table or a mask, of which the example needs a part: an input of another size needs another.
+        (source, value), dim = *values.items(), arguments(node)["dim"]
+        analysis.labels.unify(value.labels, value.labels.narrow(dim, 0, 1))
+        values[source] = _known_along(value, dim)
     labels = _execute(analysis, node, {n: v.labels for n, v in values.items()})
     constant = _execute(analysis, node, {n: v.constant for n, v in values.items()})
     known = _execute(analysis, node, {n: v.known for n, v in values.items()})
@@ -109,13 +114,18 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
         _constrain_strided(analysis, node, next(iter(values.values())).labels)
     if node.target in _PERMUTATIONS:
         _constrain_interleaved(analysis, node, next(iter(values.values())).labels)
-    if _takes_a_part(node) and all(analysis.is_stored(n) for n in sources):
-        # A position table or a mask, of which the example needs a part: an input of another size needs another.
-        dim, (value,) = arguments(node)["dim"], values.values()
-        analysis.labels.unify(value.labels, value.labels.narrow(dim, 0, 1))
     if isinstance(labels, Tensor):
         return AbstractValue(compress(labels), compress(constant), compress(known))
     return tuple(AbstractValue(*map(compress, part)) for part in zip(labels, constant, known, strict=True))
+
+
+def _known_along(value: AbstractValue, dim: int) -> AbstractValue:
+    """The value with constants only where the whole dimension has one: rows that the example leaves out may differ."""
+    if value.shape[dim] == 0:
+        return value
+    first = value.constant.narrow(dim, 0, 1)
+    alike = (value.known & (value.constant == first)).all(dim, keepdim=True)
+    return AbstractValue(value.labels, value.constant, alike.expand(value.shape))
 
 
 def _takes_a_part(node: fx.Node) -> bool:
