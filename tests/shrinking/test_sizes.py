@@ -234,3 +234,34 @@ def test_padded_average_pooling_holds_for_other_image_sizes(size, in_place):
     assert small.stem.out_channels == 5
     for x, wanted in zip(inputs, expected, strict=True):
         torch.testing.assert_close(small(x), wanted, rtol=1e-4, atol=1e-5)
+
+
+class PartlyZeroPositions(nn.Module):
+    """A learned position table of nine rows, whose column 1 is zero in the first six."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 4)
+        self.place = nn.Parameter(torch.randn(1, 9, 4))
+        self.head = nn.Linear(4, 3)
+        with torch.no_grad():
+            self.table.weight[:, 1] = 0
+            self.place[:, :6, 1] = 0
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.table(tokens) + self.place[:, : tokens.shape[1]])).mean(1)
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_rows_of_a_position_table_that_the_example_leaves_out(form):
+    torch.manual_seed(0)
+    model = PartlyZeroPositions().eval()
+    small = gossamer.shrink(model, torch.randint(0, 11, (2, 3)), form=form)
+    for length in (1, 3, 6, 9):
+        tokens = torch.randint(0, 11, (2, length))
+        try:
+            outputs = small(tokens)
+        except gossamer.GuardError:  # a graph may refuse another size
+            assert form == "graph"
+        else:
+            torch.testing.assert_close(outputs, model(tokens))
