@@ -159,7 +159,7 @@ def short(reason: str) -> str:
     """A reason without the names and numbers of a particular network."""
     if found := re.match(r"the operator `([^`]*)` in .*? cannot be lowered to C: (.*?)\. ", reason):
         return f"`{found[1]}`: {found[2]}"
-    return re.sub(r"'[^']*'|\d+", "…", reason.split(". ")[0])[:120]
+    return re.sub(r"'[^']*'|\d+", "…", reason.splitlines()[0].split(". ")[0])[:120]
 
 
 def main() -> None:
