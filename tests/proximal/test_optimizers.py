@@ -497,7 +497,7 @@ class Odd(Optimizer):
     [
         ("upwards", "times a constant gradient"),
         ("normalised", "ten times as far along ten times the gradient"),
-        ("decaying", "does not settle to one step"),
+        ("decaying", "does not converge to one step"),
         ("square of the rate", "in proportion to the learning rate"),
         ("broken", r"raised KeyError\('state'\)"),
         ("no rate", "no learning rate `lr`"),

@@ -7,18 +7,17 @@ treats the samples of a larger batch apart is checked afterwards, by running it 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating
+from gossamer.shrinking.trace.export import first_line, is_mutation, unfused_attention
 
 __all__ = ["TENSOR", "Traced", "first_sample", "trace"]
 
@@ -64,16 +63,16 @@ def _first(leaf: Any) -> Any:
 
 def trace(model: nn.Module, sample: Call) -> Traced:
     """Export `model` in evaluation mode on one sample."""
-    with evaluating(model), warnings.catch_warnings(), _plain_attention():
+    with evaluating(model), warnings.catch_warnings(), unfused_attention():
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(model, sample.args, sample.kwargs, strict=False)
-            if any(_overwrites(node) for node in program.graph.nodes):
+            if any(is_mutation(node) for node in program.graph.nodes):
                 program = program.run_decompositions({})
         except Exception as error:
             raise GossamerError(
                 f"`{type(model).__name__}` could not be traced by torch.export on one sample of the example: "
-                f"{_first_line(error)}. Only models whose control flow does not depend on values can be lowered; "
+                f"{first_line(error)}. Only models whose control flow does not depend on values can be lowered; "
                 "rewrite that part, or lower the submodules that can be exported."
             ) from error
     for node in list(program.graph.nodes):
@@ -104,23 +103,3 @@ def _tensors(program: torch.export.ExportedProgram) -> dict[fx.Node, Tensor | No
             tensor = state[names[node.name]] if node.name in names else None
             found[node] = None if tensor is None else tensor.detach()
     return found
-
-
-def _overwrites(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Without the fused encoder kernel of `nn.TransformerEncoder`, which hides the layers inside it."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)

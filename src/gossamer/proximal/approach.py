@@ -2,7 +2,7 @@
 
 The parts of the way by progress, the fraction of the steps:
 
-    0 to 0.02     no penalty: the optimizer's averages settle
+    0 to 0.02     no penalty: the optimizer's averages build up
     0.02          the first strength: the one with which the penalty alone would set half of the weights to zero
                   during the approach
     0.02 to 0.5   approach: the planned size falls to the aim, slightly above the target

@@ -130,7 +130,7 @@ def _limit(
         settled = settled + 1 if bool(((limit - before).abs() <= 1e-9 * limit.abs()).all()) else 0
         if settled >= _SETTLED:
             return limit
-    raise NotMeasurable("does not settle to one step along a constant gradient")
+    raise NotMeasurable("does not converge to one step along a constant gradient")
 
 
 def _extrapolated(moves: list[Tensor]) -> Tensor:

@@ -24,7 +24,18 @@ from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating
 from gossamer.shrinking.trace.functionalize import functionalize
 
-__all__ = ["TracedModel", "arguments", "caller_path", "shape_of", "size_hint", "state_tensors", "trace"]
+__all__ = [
+    "TracedModel",
+    "arguments",
+    "caller_path",
+    "first_line",
+    "is_mutation",
+    "shape_of",
+    "size_hint",
+    "state_tensors",
+    "trace",
+    "unfused_attention",
+]
 
 
 _ANY_SIZE = 7
@@ -63,10 +74,10 @@ def trace(model: nn.Module, call: Call, *, symbolic: Sequence[Set[int]] | None =
     Raises:
         GossamerError: when `torch.export` cannot trace the model.
     """
-    with evaluating(model), warnings.catch_warnings(), _unfused_attention():
+    with evaluating(model), warnings.catch_warnings(), unfused_attention():
         warnings.simplefilter("ignore")
         program = _export(model, call, None if symbolic is None else _dynamic_shapes(model, call, symbolic))
-        mutations = [node for node in program.graph.nodes if _is_mutation(node)]
+        mutations = [node for node in program.graph.nodes if is_mutation(node)]
         if mutations:
             program = functionalize(program, mutations)
         program.graph.eliminate_dead_code()
@@ -138,7 +149,7 @@ def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
                 "trace. Add use_cache=False to `example`, as a keyword argument, or set model.config.use_cache = False."
             ) from error
         raise GossamerError(
-            f"`model` ({type(model).__name__}) cannot be traced by torch.export on `example`: {_first_line(error)}. "
+            f"`model` ({type(model).__name__}) cannot be traced by torch.export on `example`: {first_line(error)}. "
             "The control flow of its forward must not depend on values. Rewrite that part of the forward, or shrink "
             "the submodules that can be exported."
         ) from error
@@ -155,17 +166,19 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
     return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
 
 
-def _is_mutation(node: fx.Node) -> bool:
+def is_mutation(node: fx.Node) -> bool:
+    """Whether an operation overwrites one of its inputs."""
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @contextmanager
-def _unfused_attention() -> Iterator[None]:
+def unfused_attention() -> Iterator[None]:
     """Disable the fused kernel of `nn.TransformerEncoder`, which would hide its layers from the graph."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
