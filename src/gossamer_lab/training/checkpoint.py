@@ -7,7 +7,7 @@ a damaged file, or one of another run, is refused, and the run continues from th
 from __future__ import annotations
 
 import io
-import os
+import shutil
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.files import write_atomically
+from gossamer.files import staged
 from gossamer.store import load, save
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.progress import Progress
@@ -59,9 +59,11 @@ def save_checkpoint(run: RunDirectory, model: nn.Module, optimizer: torch.optim.
     }
     content = io.BytesIO()
     torch.save(state, content)
-    if run.checkpoint.exists():
-        os.replace(run.checkpoint, run.previous_checkpoint)
-    write_atomically(run.checkpoint, content.getvalue())
+    # The copy is published first: at every moment there is a whole file under the name of the last checkpoint.
+    with staged(run.checkpoint) as file:
+        file.write_bytes(content.getvalue())
+        if run.checkpoint.exists():
+            shutil.copyfile(run.checkpoint, file.with_name(run.previous_checkpoint.name))
 
 
 def load_checkpoint(run: RunDirectory, model: nn.Module) -> Checkpoint | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -122,6 +123,28 @@ def test_no_code_in_a_checkpoint_is_run(
     assert not (tmp_path / "hostile").exists()
 
 
+def test_there_is_a_whole_checkpoint_at_every_moment(
+    run: RunDirectory, small_network: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small_network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    save_checkpoint(run, model, optimizer, PROGRESS)
+    first = run.checkpoint.read_bytes()
+    renamed = []
+
+    def replace_file(source: Path, target: Path) -> None:
+        assert run.checkpoint.read_bytes() == first
+        renamed.append(Path(target))
+        shutil.move(source, target)
+
+    with torch.no_grad():
+        model.hidden.weight += 1
+    monkeypatch.setattr("os.replace", replace_file)
+    save_checkpoint(run, model, optimizer, PROGRESS)
+    assert [path for path in renamed if path.parent == run.path] == [run.previous_checkpoint, run.checkpoint]
+    assert run.previous_checkpoint.read_bytes() == first != run.checkpoint.read_bytes()
+
+
 def test_no_checkpoint_yet(run: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
     assert load_checkpoint(run, small_network()) is None
 
@@ -139,7 +162,7 @@ def test_damaged_checkpoint_the_previous_one_is_taken(
     start: StartTraining, finished: RunDirectory, config: TrainingConfig, tmp_path: Path, damage: bytes | None
 ) -> None:
     run = stopped(start, tmp_path, config)
-    if damage is None:  # killed between renaming the old checkpoint and writing the new one
+    if damage is None:  # lost altogether
         run.checkpoint.unlink()
         list(start(tmp_path, resume=True))
     else:
