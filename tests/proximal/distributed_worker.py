@@ -3,6 +3,8 @@
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -214,11 +216,14 @@ def check_refusals(mesh):
     refuses("L1MinusL2 has no proximal step", attach_rule, rule, L1MinusL2(), weight)
     weight.weight = nn.Parameter(DTensor.from_local(torch.randn(6, 4), mesh, [Partial()]))
     refuses("Redistribute the weight", attach_rule, rule, L1MinusL2(), weight)
-    weight.weight = nn.Parameter(distribute_tensor(torch.randn(6, 4), mesh, [Shard(0)]))
-    regularizer = gossamer.group_lasso(weight, 1.0)
-    optimizer = torch.optim.SGD(weight.parameters(), lr=0.1)
-    target = gossamer.Target(params=0.5)
-    refuses("needs whole weights", lambda: gossamer.attach(optimizer, regularizer, target=target, steps=100))
+    model = built(Tokens)
+    zero = ZeroRedundancyOptimizer(list(model.parameters()), optimizer_class=torch.optim.SGD, lr=0.1)
+    on_units, target = gossamer.unit_tl1(model, 1.0, example=torch.arange(8)), gossamer.Target(params=0.5)
+    refuses("A regularizer on units needs all weights", gossamer.attach, zero, on_units)
+    plain = gossamer.l1(model)
+    refuses("`target` needs all weights", lambda: gossamer.attach(zero, plain, target=target, steps=100))
+    sharded = fully_sharded(built(Tokens))
+    refuses("before", lambda: gossamer.unit_tl1(sharded, 1.0, example=torch.arange(8)))
     for original in (False, True):
         flat = FullyShardedDataParallel(built(Tokens), use_orig_params=original, device_id=torch.device("cpu"))
         refuses("FullyShardedDataParallel", gossamer.l1, flat, 1e-3)
@@ -279,20 +284,110 @@ def one_process_training(case):
     return weights, regularizer.value(), str(gossamer.measure(model, x[:1])), zero_share(regularizer)
 
 
-def check_target():
-    """A target on units, over data-parallel processes."""
+# -- units and targets
 
-    def trained(spread, share):
-        model, (x, y) = spread(built(Net)), batch(IMAGES[1])
-        optimizer = optimizer_of("SGD", model.parameters())
-        regularizer = gossamer.unit_tl1(model, example=x)
-        handle = gossamer.attach(optimizer, regularizer, target=gossamer.Target(params=0.4), steps=50)
-        train(model, optimizer, share(x), share(y), 52)
-        assert handle.held
-        return model
 
-    expected = trained(lambda model: model, lambda part: part)
-    same(dict(expected.named_parameters()), trained(data_parallel, own_part), "target")
+class Normed(nn.Module):
+    """Units behind a normalisation, whose norms are kept, and in front of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.second, self.last = (
+            nn.Linear(8, 9),
+            nn.LayerNorm(9),
+            nn.Linear(9, 7),
+            nn.Linear(7, 3),
+        )
+
+    def forward(self, x):
+        return self.last(self.second(self.norm(self.first(x)).relu()).relu())
+
+
+POINTS = (Normed, (8, 8))
+UNIT_TRAININGS = [
+    (IMAGES, (("unit_tl1", {}), 0.03), "SGD"),
+    (IMAGES, (("sparse_group_lasso", {"groups": "units"}), 0.02), "Adam"),
+    (TOKENS, (("unit_tl1", {}), 0.18), "Adam"),
+    (TOKENS, (("combined_group_exclusive", {"groups": "units"}), 0.35), "SGD"),
+    (TOKENS, (("group_lasso", {"groups": "units"}), 0.1), "SGD"),
+    (POINTS, (("integrated_tl1", {"groups": "units"}), 0.18), "SGD"),
+]
+
+
+def alone(model):
+    return model
+
+
+def unit_training(case, spread=alone, share=alone):
+    """Units are found before the model is spread. Some steps, the zeros held, one more step."""
+    (kind, shape), ((recipe, options), strength), name = case
+    model, (x, y) = built(kind), batch(shape)
+    regularizer = getattr(gossamer, recipe)(model, strength, example=x, **options)
+    model = spread(model)
+    optimizer = optimizer_of(name, model.parameters())
+    handle = gossamer.attach(optimizer, regularizer, compile=False)
+    train(model, optimizer, share(x), share(y))
+    model(share(x))  # with `fully_shard`, an evaluation leaves gathered parameters behind
+    value, dead = regularizer.value(), regularizer.units.dead().double().mean().item()
+    handle.hold()
+    train(model, optimizer, share(x), share(y), 1)
+    return model, value, dead
+
+
+def one_process_units(case):
+    model, value, dead = unit_training(case)
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}, value, dead
+
+
+def check_units(flat):
+    """Units of weights in several processes become zero together, as in one process."""
+    spreads = [(data_parallel, own_part), (fully_sharded, own_part)]
+    of_tokens = [(lambda model: tensor_parallel(flat, model), alone)]
+    if dist.get_world_size() == 4:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        data = mesh.get_group("data")
+        of_tokens.append((lambda model: both(mesh, model), lambda part: own_part(part, data)))
+    for case, (weights, value, dead) in zip(UNIT_TRAININGS, shared_out(UNIT_TRAININGS, one_process_units), strict=True):
+        check_zeros(dead, case)
+        for spread, share in spreads + (of_tokens if case[0] is TOKENS else []):
+            model, other_value, other_dead = unit_training(case, spread, share)
+            same(weights, model, (case, spread))
+            torch.testing.assert_close(other_value, value)
+            assert other_dead == dead
+
+
+def target_training(recipe, target, name, spread=alone, share=alone, example=True):
+    model, (x, y) = built(Net), batch(IMAGES[1])
+    regularizer = getattr(gossamer, recipe)(model, example=x)
+    if not example:  # non-zeros are counted, as they are on sharded weights
+        regularizer = replace(regularizer, example=None)
+    model = spread(model)
+    optimizer = optimizer_of(name, model.parameters())
+    handle = gossamer.attach(optimizer, regularizer, target=target, steps=50)
+    train(model, optimizer, share(x), share(y), 52)
+    assert handle.held
+    return model, handle.reached
+
+
+def check_targets():
+    """Targets, data-parallel and on sharded weights: the zeros of one process, and the size that was asked for."""
+    cases = [
+        ("unit_tl1", gossamer.Target(params=0.4), "SGD", data_parallel, True),
+        ("unit_tl1", gossamer.Target(params=0.4), "SGD", fully_sharded, False),
+        ("integrated_tl1", gossamer.Target(params=0.3), "Adam", fully_sharded, False),
+    ]
+    for recipe, target, name, spread, example in cases if dist.get_world_size() == 2 else cases[:2]:
+        expected, one = target_training(recipe, target, name, example=example)
+        model, other = target_training(recipe, target, name, spread, own_part)
+        same(dict(expected.named_parameters()), model, (recipe, spread))
+        assert other.after == one.after
+        assert 0 <= target.value * one.full - one.after <= 1 or example
+    model, (x, _) = built(Net), batch(IMAGES[1])
+    regularizer = gossamer.unit_tl1(model, example=x)
+    optimizer = torch.optim.SGD(fully_sharded(model).parameters(), lr=0.1)
+    for target in (gossamer.Target(dense_params=0.5), gossamer.Target(bytes=1000)):
+        attach = partial(gossamer.attach, optimizer, regularizer, target=target, steps=100)
+        refuses("Target(params=...)", attach)
 
 
 def data_parallel(model):
@@ -443,6 +538,25 @@ def check_bytes():
         assert seen.get_total_counts() == len(sent)
 
 
+def check_bytes_of_units():
+    """A proximal step on units sends the numbers of its penalty, and one more, for each unit."""
+    for name, recipe in product(("SGD", "Adam"), ("group_lasso", "group_transformed_l1")):
+        model, (x, y) = built(Tokens), batch(TOKENS[1])
+        regularizer = getattr(gossamer, recipe)(model, 0.1, groups="units", example=x)
+        fully_sharded(model)
+        optimizer = optimizer_of(name, model.parameters())
+        gossamer.attach(optimizer, regularizer)
+        nn.functional.cross_entropy(model(x), y).backward()
+        sent = []
+        with CommDebugMode() as seen, counting(sent):
+            optimizer.step()
+        numbers, calls = SENT["integrated_tl1" if recipe == "group_lasso" else recipe, name]
+        units = regularizer.units
+        assert sum(sent) == 8 * (numbers + 1) * units.count, (recipe, name, sum(sent) / 8 / units.count)
+        assert len(sent) == (calls + 1) * len(units.buckets), (recipe, name, len(sent) / len(units.buckets))
+        assert seen.get_total_counts() == len(sent)
+
+
 @contextmanager
 def counting(sent):
     original = dist.all_reduce
@@ -459,18 +573,53 @@ def counting(sent):
 
 
 def check_stages():
-    """Pipeline stages have the coefficients of the whole model."""
+    """A pipeline of two stages: the coefficients of the whole model, and the zeros of one process."""
+    strength = TRAININGS[0][1][1]
     with torch.device("meta"):
-        whole = gossamer.integrated_tl1(Net(), 0.1)
+        whole = gossamer.integrated_tl1(Net(), strength)
+    refuses("none of the weights", whole.on, nn.Sequential(nn.Linear(2, 2)))
+    expected, (x, y) = built(Net), batch(IMAGES[1])
+    optimizer = optimizer_of("SGD", expected.parameters())
+    regularizer = gossamer.integrated_tl1(expected, strength)
+    gossamer.attach(optimizer, regularizer, compile=False)
+    train(expected, optimizer, x, y)
+    check_zeros(zero_share(regularizer), "stages")
+    is_last = dist.get_rank() % 2 == 1
     stage = built(Net)
-    for name in ("conv", "grouped") if dist.get_rank() % 2 else ("hidden", "last"):
+    for name in ("conv", "grouped") if is_last else ("hidden", "last"):
         delattr(stage, name)
     own = whole.on(stage)
-    expected = {rule.name: rule.terms for rule in gossamer.integrated_tl1(built(Net), 0.1).rules}
-    assert len(own.rules) == 2
-    assert all(rule.terms == expected[rule.name] for rule in own.rules)
-    assert own.rules[0].weight.module in list(stage.modules())
-    refuses("none of the weights", whole.on, nn.Sequential(nn.Linear(2, 2)))
+    assert [rule.terms for rule in own.rules] == [
+        r.terms for r in regularizer.rules if r.name in dict(stage.named_parameters())
+    ]
+    optimizer = optimizer_of("SGD", stage.parameters())
+    gossamer.attach(optimizer, own, compile=False)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (last_stage if is_last else first_stage)(stage, x, y, dist.get_rank() ^ 1)
+        optimizer.step()
+    same(
+        {name: p for name, p in expected.named_parameters() if name in dict(stage.named_parameters())}, stage, "stages"
+    )
+    value = own.value()
+    dist.all_reduce(value)  # over all pipelines
+    torch.testing.assert_close(value * 2 / dist.get_world_size(), regularizer.value())
+
+
+def first_stage(stage, x, y, other):
+    sent = stage.grouped(stage.conv(x).relu()).relu().flatten(1)
+    dist.send(sent.detach(), other)
+    gradient = torch.empty_like(sent)
+    dist.recv(gradient, other)
+    sent.backward(gradient)
+
+
+def last_stage(stage, x, y, other):
+    received = torch.empty(len(x), stage.hidden.in_features)
+    dist.recv(received, other)
+    received.requires_grad_()
+    nn.functional.cross_entropy(stage.last(stage.hidden(received).relu()), y).backward()
+    dist.send(received.grad, other)
 
 
 def check_zero_redundancy():
@@ -517,13 +666,15 @@ def main(folder):
     part(check_refusals, flat)
     part(check_trainings, flat)
     part(check_bytes)
+    part(check_bytes_of_units)
+    part(check_stages)
+    part(check_zero_redundancy)
+    part(check_units, flat)
+    part(check_targets)
     if world == 2:
         layouts = [(fully_sharded,), (lambda model: tensor_parallel(flat, model), True), (lambda model: model, True)]
         part(check_checkpoint, folder, layouts)
         part(check_gathered, folder)
-        part(check_stages)
-        part(check_zero_redundancy)
-        part(check_target)
     dist.barrier()
     dist.destroy_process_group()
 
