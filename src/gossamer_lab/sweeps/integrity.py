@@ -50,10 +50,9 @@ def readable(where: str) -> Iterator[None]:
         raise GossamerError(f"{where} cannot be read: {reason}. {_WAY_OUT}") from error
 
 
-def seal(trial: optuna.Trial, point: Mapping[str, float], values: Sequence[float] | None) -> None:
-    """Give a trial that is about to end a checksum."""
-    names = sorted(trial.user_attrs)
-    trial.set_user_attr(_CHECKSUM, [names, _digest(trial.user_attrs, names, point, values)])
+def seal(trial: optuna.Trial, point: Mapping[str, float], values: Sequence[float]) -> None:
+    """Give a trial that is about to end a checksum. After that Optuna changes it no more."""
+    trial.set_user_attr(_CHECKSUM, _digest(trial.user_attrs, point, values))
 
 
 def checked(trial: optuna.trial.FrozenTrial) -> optuna.trial.FrozenTrial:
@@ -62,16 +61,12 @@ def checked(trial: optuna.trial.FrozenTrial) -> optuna.trial.FrozenTrial:
     Raises:
         GossamerError: If the trial was changed since.
     """
-    if _CHECKSUM not in trial.user_attrs:
-        return trial
-    names, expected = trial.user_attrs[_CHECKSUM]
-    known = trial.user_attrs.keys() >= set(names)
-    if not known or _digest(trial.user_attrs, names, trial.params, trial.values) != expected:
+    expected = trial.user_attrs.get(_CHECKSUM)
+    if expected is not None and _digest(trial.user_attrs, trial.params, trial.values or ()) != expected:
         raise GossamerError(f"Trial {trial.number} of the storage is not as it was recorded. {_WAY_OUT}")
     return trial
 
 
-def _digest(
-    attributes: Mapping[str, Any], names: Sequence[str], point: Mapping[str, float], values: Sequence[float] | None
-) -> str:
-    return digest([{name: attributes[name] for name in names}, dict(point), None if values is None else list(values)])
+def _digest(attributes: Mapping[str, Any], point: Mapping[str, float], values: Sequence[float]) -> str:
+    covered = {name: value for name, value in attributes.items() if name != _CHECKSUM}
+    return digest([covered, dict(point), list(values)])

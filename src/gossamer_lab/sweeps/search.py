@@ -136,6 +136,7 @@ def _joined(search: Search, storage: optuna.storages.RDBStorage, sampler: optuna
             "options, or another `--name`."
         )
     study.set_user_attr("search", search.describe())
+    study.set_metric_names(["validation error", "weights kept"])  # for optuna-dashboard
     _add_missing(study, search.points())
     return study
 
