@@ -643,6 +643,36 @@ def check_zero_redundancy():
         assert again.steps == 4
 
 
+# At these strengths about half of the groups of `Tokens` are zero after four steps of SGD.
+TOKEN_STRENGTHS = {**STRENGTHS, "integrated_tl1": 0.1, "combined_group_exclusive": 0.3, "group_lasso": 0.1}
+TOKEN_STRENGTHS |= {"sparse_group_lasso": 0.05, "group_transformed_l1": 0.2, "transformed_l1": 0.03, "l1": 0.05}
+
+
+def recipe_training(recipe, spread=alone, share=alone, kind=torch.optim.SGD, **options):
+    model, (x, y) = spread(built(Tokens)), batch(TOKENS[1])
+    optimizer = kind(list(model.parameters()), lr=0.1, momentum=0.9, **options)
+    regularizer = regularizer_of(model, recipe, TOKEN_STRENGTHS[recipe[0]])
+    gossamer.attach(optimizer, regularizer, compile=False)
+    train(model, optimizer, share(x), share(y), 4)
+    return model, regularizer
+
+
+def one_process_recipe(recipe):
+    model, regularizer = recipe_training(recipe)
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}, zero_share(regularizer)
+
+
+def check_every_recipe():
+    """Data-parallel processes, with and without ZeRO, have the zeros of one process with every regularizer."""
+    zero = {"kind": ZeroRedundancyOptimizer, "optimizer_class": torch.optim.SGD}
+    for recipe, (weights, share) in zip(RECIPES, shared_out(RECIPES, one_process_recipe), strict=True):
+        if recipe[0] != "l2":
+            check_zeros(share, recipe)
+        for options in ({}, zero):
+            model, _ = recipe_training(recipe, data_parallel, own_part, **options)
+            same(weights, model, (recipe, options))
+
+
 def zero_training(kind, strength, **options):
     model = DistributedDataParallel(built(Tokens))
     optimizer = kind(list(model.parameters()), **options)
@@ -669,6 +699,7 @@ def main(folder):
     part(check_bytes_of_units)
     part(check_stages)
     part(check_zero_redundancy)
+    part(check_every_recipe)
     part(check_units, flat)
     part(check_targets)
     if world == 2:
