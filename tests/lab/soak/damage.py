@@ -131,7 +131,7 @@ def kinds(folder: Path) -> list[Kind]:
         Kind("sparse weights", folder / "sparse.safetensors", weights(folder / "sparse.safetensors"), 0.15),
         Kind("checkpoint", run.checkpoint, checkpoint, 0.2),
         Kind("configuration", run.config, run.read_config, 0.1),
-        Kind("options", run.options, options, 0.05),
+        Kind("options (edited by people: only the errors are judged)", run.options, options, 0.05),
         Kind("metrics", run.metrics, run.read_metrics, 0.1),
         Kind("result", run.result, run.read_result, 0.05),
         Kind("library", built, library, 0.1),
