@@ -88,6 +88,8 @@ class SplitBucket:
 def mesh_groups(parameters: Iterable[Tensor]) -> tuple[ProcessGroup, ...]:
     """The groups of processes over which parameters are sharded, one for each dimension of their mesh.
 
+    Their order follows from the placements, so it is the same in all processes; names of groups are not.
+
     Raises:
         GossamerError: If they are not of one mesh.
     """
@@ -102,7 +104,7 @@ def mesh_groups(parameters: Iterable[Tensor]) -> tuple[ProcessGroup, ...]:
             f"The parameters of one unit are sharded over {size} processes in {len(groups)} ways, and their device "
             f"mesh has {len(ranks)}. Shard all of them over the dimensions of one mesh."
         )
-    return tuple(groups[name] for name in sorted(groups))
+    return tuple(groups.values())
 
 
 def split_bucket(
