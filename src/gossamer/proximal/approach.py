@@ -85,7 +85,8 @@ class Approach:
     def cut(self, step: int, moves: Sequence[Move], take: Take) -> None:
         """Take the proximal step that leaves the size that was asked for; from above or, if fewer are left, below."""
         assert self._before is not None
-        cut_(moves, take, self._size.exact, self._size.asked)
+        unit_costs = [self._size.unit_cost(move.rule.weight) for move in moves]
+        cut_(moves, take, self._size.exact, self._size.asked, unit_costs)
         self.reached = Reached(self.target, self._size.full, self._before, self._size.exact(), step, self.strength)
 
     def verify(self) -> None:

@@ -66,6 +66,11 @@ class Size:
         """Whether whole units count, and not single weights."""
         return self.target.kind in ("dense_params", "dense_flops")
 
+    def unit_cost(self, weight: Weight) -> float:
+        """What one output unit of a weight counts in the full network."""
+        cost = next((cost for own, cost in self._costs if own.parameter is weight.parameter), 0.0)
+        return cost * weight.parameter.numel() / weight.layout.count("outputs")
+
     def smallest(self) -> float:
         """The smallest size at which the network can still depend on its input: one weight, or unit, in each layer."""
         if self.target.kind == "bytes":
