@@ -184,6 +184,7 @@ class Approach:
             self._calibrated = progress
             zero_untrained_(moves())
             size = self._size.exact()
+            self._controller.unit = self._size.largest_unit()
         return size
 
     def _warn_if_far(self, size: float) -> None:

@@ -9,9 +9,9 @@ Where several weights become zero at once (a group, equal magnitudes), they are 
 and the number of them is found by bisection as well. The size is thus met to one weight; where whole units count, to
 one unit.
 
-If a unit is a large part of the network, its removal may leave room for smaller ones of other weights. Then the zeros of
-the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so on
-with the next largest.
+If a unit is a large part of the network, its removal may leave room for smaller ones of other weights. Then the zeros
+of the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so
+on with the next largest.
 
 Only the zeros of that step are taken. The weights that remain keep their values: shrinking them would change the
 network more than the zeros do.
