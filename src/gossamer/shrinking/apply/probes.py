@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
-from gossamer.example import Call
+from gossamer.example import Call, restoring
 
 __all__ = [
     "IndexRanges",
@@ -29,6 +29,7 @@ __all__ = [
     "at_size_one",
     "changed_dims",
     "random_calls",
+    "run",
 ]
 
 _CHEAP = 2**16  # elements of an input that is tried only because a forward may branch on its size
@@ -64,6 +65,12 @@ class IndexRanges(TorchFunctionMode):
         low, high = min(0, int(tensor.min())), int(tensor.max()) + 1
         rows = self._rows.get(tensor.untyped_storage().data_ptr(), 0)
         return low, max(high, low + 1, rows)
+
+
+def run(model: nn.Module, call: Call) -> list[Tensor]:
+    """The outputs of one call, which leaves the model as it is: the next one starts from the same state."""
+    with restoring(model):
+        return call.run(model)
 
 
 def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
@@ -184,7 +191,7 @@ def _try(
         shapes[dim.place][dim.dim] = size
     candidate = _random(call, generator, ranges, shapes)
     try:
-        return Probe(candidate, candidate.run(model))
+        return Probe(candidate, run(model, candidate))
     except GossamerError:
         return None
 
