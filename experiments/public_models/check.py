@@ -48,6 +48,11 @@ def kill_half(model: nn.Module, *, constants: bool) -> None:
             weight.index_fill_(outputs, dead, 0)
             if bias is not None and len(bias) == units:
                 bias[dead] = torch.randn(len(dead), generator=generator) if constants else 0.0
+        for name in ("gate_up_proj", "down_proj"):  # the layers of all experts in one parameter: the same units die
+            experts = own.get(name)
+            if experts is not None and experts.dim() == 3:
+                dead = torch.randperm(experts.shape[1], generator=generator)[: experts.shape[1] // 2]
+                experts.index_fill_(1, dead, 0)
 
 
 def _is_layer(layer: nn.Module) -> bool:

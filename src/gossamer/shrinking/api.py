@@ -163,7 +163,10 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
     by_module = _as_module(reference, exports)
     if form == "module" or not by_module.restricted or not _worth_a_graph(reference, exports, by_module.plan):
         return by_module
-    by_graph = _as_graph(reference, exports)
+    try:
+        by_graph = _as_graph(reference, exports)
+    except GossamerError:  # the exporter made a graph that does not compute what the model does
+        return by_module
     if by_graph.plan.weights_after > _share_worth_a_graph(reference, exports) * by_module.plan.weights_after:
         return by_module
     return replace(by_graph, plan=by_graph.plan.with_note(_why_a_graph(by_graph.plan, by_module.plan)))

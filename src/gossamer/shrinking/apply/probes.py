@@ -82,16 +82,19 @@ def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
 def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe | None:
     """A random call with another batch size, length and image size, as far as the model accepts them.
 
-    Dimensions that have one size in the example are changed together: first the batch, then the other sizes.
+    Dimensions that have one size in the example are changed together: first the batch, then the other sizes. These
+    become larger where that is cheap, else smaller.
     """
     generator = torch.Generator().manual_seed(1)
     accepted: dict[_Dim, int] = {}
     found: Probe | None = None
+    large = max(tensor.numel() for tensor in call.tensors()) >= _CHEAP
     for dims in _groups_of_dims(call):
         if any(dim in accepted for dim in dims):
             continue
         size = dims[0].size
-        for other in dict.fromkeys((size + 1,) if dims[0].is_batch else (2 * size, size + 1, size // 2)):
+        others = (size // 2, 2 * size, size + 1) if large else (2 * size, size + 1, size // 2)
+        for other in dict.fromkeys((size + 1,) if dims[0].is_batch else others):
             tried = {**accepted, **dict.fromkeys(dims, other)}
             probe = _try(model, call, generator, ranges, tried) if other > 0 else None
             if probe is not None:
