@@ -109,7 +109,7 @@ def restoring(model: nn.Module) -> Iterator[None]:
 
 def _awaits_input(module: nn.Module) -> bool:
     """Whether the first forward of a lazy module has still to make its parameters."""
-    return isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params()  # type: ignore[misc]
+    return isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params()
 
 
 def disagreement(outputs: list[Tensor], wanted: list[Tensor]) -> str | None:

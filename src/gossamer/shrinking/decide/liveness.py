@@ -70,6 +70,7 @@ class _FixedPoint:
         layers = analysis.layers.values()
         self.dependencies = [*analysis.dependencies, *(d for layer in layers for d in layer.dependencies())]
         self.equal_counts, self.rectangles = analysis.equal_counts, analysis.rectangles
+        self.multiples = analysis.multiples
         self.together = analysis.together
         self.tensors = label_tensors(analysis)
         for labels, reason in analysis.labels.pins:
@@ -143,6 +144,10 @@ class _FixedPoint:
             self.fill_equal_counts(counts)
         for rectangle in self.rectangles:
             self.fill_rectangle(rectangle)
+        for multiple in self.multiples:
+            removed = multiple.labels[~self.is_kept(multiple.labels)]
+            missing = -(multiple.labels.numel() - removed.numel()) % multiple.factor
+            self.keep(removed[:missing], multiple.reason)
         for labels in self.tensors:
             self.fill_tensor(labels)
 

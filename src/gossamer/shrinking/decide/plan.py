@@ -183,7 +183,9 @@ class Plan:
 
 
 def copy_module(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A deep copy, with new locks, and with computed tensors detached, since these cannot be copied. `memo` has what is copied already, by its id.
+    """A deep copy, with new locks and detached computed tensors, since these cannot be copied.
+
+    `memo` has what is copied already, by its id.
 
     Raises:
         GossamerError: when the module has an attribute that cannot be copied.

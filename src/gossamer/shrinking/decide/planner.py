@@ -68,7 +68,9 @@ def largest_verified_plan(analysis: Analysis, build: Build[Result]) -> Verified[
         found = _pin(facts, build, hard_coded.counted_classes(facts, decision), HARD_CODED)
         found = found or _pin(facts, build, _classes_by_dimension(facts, decision), NOT_VERIFIED)
     if found is None:
-        raise GossamerError(f"the model cannot be shrunk: {_GRAPH_DIFFERS if analysis.rewrites_graph else _COPY_DIFFERS}")
+        raise GossamerError(
+            f"the model cannot be shrunk: {_GRAPH_DIFFERS if analysis.rewrites_graph else _COPY_DIFFERS}"
+        )
     return found
 
 
