@@ -32,6 +32,7 @@ from gossamer.shrinking.apply import (
     check_owner,
     evaluation_reference,
     matching_copy,
+    refuse_size_one,
     smaller_copy,
     smaller_graph,
     training_reference,
@@ -214,12 +215,8 @@ def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     reference = reference.with_size_one(exports.model)
 
     def build(candidate: Plan, decision: Decision) -> nn.Module | None:
-        for size_one in (True, False):
-            make = functools.partial(smaller_graph, analysis, candidate, decision, size_one=size_one)
-            graph = reference.verified(make)
-            if graph is not None:
-                return graph
-        return None
+        make = functools.partial(smaller_graph, analysis, candidate, decision)
+        return reference.verified(make, otherwise=refuse_size_one)
 
     found = largest_verified_plan(analysis, build)
     note = (

@@ -68,14 +68,21 @@ class Reference:
         with _training(model) if self.training else evaluating(model):
             return all(self._agrees(model, probe) for probe in self.probes)
 
-    def verified(self, build: Callable[[], nn.Module]) -> nn.Module | None:
-        """The model that `build` returns, if it gives these outputs; else None."""
+    def verified(
+        self, build: Callable[[], nn.Module], otherwise: Callable[[nn.Module], None] | None = None
+    ) -> nn.Module | None:
+        """The model that `build` returns, if it gives these outputs, or does after `otherwise` has changed it."""
         try:
             model = build()
         except GossamerError:
             raise
         except Exception:  # a plan that cannot be carried out, such as a graph that cannot be rewritten
             return None
+        if self.matches(model):
+            return model
+        if otherwise is None:
+            return None
+        otherwise(model)
         return model if self.matches(model) else None
 
     def with_size_one(self, model: nn.Module) -> Reference:

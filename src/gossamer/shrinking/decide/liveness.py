@@ -75,8 +75,11 @@ class _FixedPoint:
         self.tensors = label_tensors(analysis)
         for labels, reason in analysis.labels.pins:
             self.mark_live(labels, reason)
+        by_reason: dict[str, list[int]] = {}
         for label, reason in pins:
-            self.mark_live(torch.tensor([label]), reason)
+            by_reason.setdefault(reason, []).append(label)
+        for reason, pinned in by_reason.items():
+            self.mark_live(torch.tensor(pinned), reason)
 
     def solve(self) -> Decision:
         while True:
