@@ -281,6 +281,8 @@ def _sum_over_positions(
         analysis.depend(units, heads)
     elif rows:
         analysis.labels.unify(units[:, :1], heads)
+    else:  # one head: what is added to its scores may be a unit too
+        analysis.depend(units, heads)
     summed = -1 if outer[0] else -2
     labels = compress(with_units.labels.narrow(summed, 0, 1).expand(shape))
     known = unexpand(with_units.is_zero.all(summed, keepdim=True))[0].expand(shape)
