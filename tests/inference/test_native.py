@@ -307,7 +307,7 @@ def test_a_model_that_magnifies_rounding() -> None:
     model = nn.Linear(5, 5)
     expected = expect(model, call_with(model, torch.randn(3, 5)), 40)
     (exact,), noise = expected.exact(), 1e-3 * torch.randn(40, 5).sign()
-    magnified = dataclasses.replace(expected, outputs=[(exact + noise).float()])
+    magnified = dataclasses.replace(expected, outputs=[(exact + noise).float()], errors=lambda _: [1e-3])
     check_outputs(magnified, [(exact - noise).float()])  # as close to the exact result as the model is
     with pytest.raises(GossamerError, match="disagrees"):
         check_outputs(magnified, [(exact + 10 * noise).float()])
