@@ -122,6 +122,7 @@ typedef struct {
     long vector_from;
     long threads;
     long samples_per_thread;
+    void *run_in_threads; /* not called: there is one thread */
 } Settings;
 
 static void *memory(size_t alignment, size_t bytes)
@@ -160,7 +161,7 @@ def _main(found: Sequence[Lowered], built: Sequence[Runtime], machine: Machine, 
             f"char *w = memory(64, {own.workspace});",
             f"float *y = memory(sizeof(void *), {4 * size});",
             f"write_out(net{number}_run_batch(x, y, {BATCH}), y, {size}, out);",
-            f"const Settings batch = {{c, 1, 1, 1}}, sample = {{c, {machine.lanes + 1}, 1, 1}};",
+            f"const Settings batch = {{c, 1, 1, 1, NULL}}, sample = {{c, {machine.lanes + 1}, 1, 1, NULL}};",
             f"write_out(fast{number}_run(&batch, w, {BATCH}, x, y), y, {size}, out);",
             f"write_out(fast{number}_run(&sample, w, {BATCH}, x, y), y, {size}, out);",
             "free(x);",

@@ -76,7 +76,12 @@ def test_threads_split_a_batch(model: nn.Module) -> None:
     fast = gossamer.native(model, torch.randn(1, 2, 12, 12), threads=3)
     fast.run_as(vector_from=3, samples_per_thread=1)
     for batch in (1, 16, 17, 48, 49, 200):
-        assert_same(fast, model, torch.randn(batch, 2, 12, 12))
+        inputs = torch.randn(batch, 2, 12, 12)
+        assert_same(fast, model, inputs)
+        threaded = fast(inputs)
+        fast.run_as(vector_from=3)
+        assert fast(inputs).equal(threaded)  # one thread does the same
+        fast.run_as(vector_from=3, samples_per_thread=1)
 
 
 def test_many_threads_may_call(fast: NativeModule, model: nn.Module) -> None:
@@ -273,8 +278,8 @@ def test_inputs_must_agree_about_the_batch() -> None:
         gossamer.native(Two().eval(), (torch.randn(2, 3), torch.randn(3)))
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "two"])
-def test_threads_are_a_positive_number(model: nn.Module, threads: object) -> None:
+@pytest.mark.parametrize("threads", [0, -1, 1025, 1.5, "two"])
+def test_the_number_of_threads(model: nn.Module, threads: object) -> None:
     with pytest.raises(GossamerError, match="`threads` is"):
         gossamer.native(model, torch.randn(2, 2, 12, 12), threads=threads)  # type: ignore[arg-type]
 

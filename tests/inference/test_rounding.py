@@ -1,4 +1,4 @@
-"""`float32_errors`: small where a model is well conditioned, and no smaller than what any float32 computation may do."""
+"""`float32_errors`: small where a model is well conditioned, and no less than any float32 computation may do."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.inference.memory import aligned
 from gossamer.inference.tracing import TENSOR
+from gossamer.inference.workers import run_in_threads
 
 __all__ = ["Library", "NativeModule", "Settings", "Signature"]
 
@@ -30,6 +31,7 @@ class Settings(ctypes.Structure):
         ("vector_from", ctypes.c_long),
         ("threads", ctypes.c_long),
         ("samples_per_thread", ctypes.c_long),
+        ("run_in_threads", ctypes.c_void_p),
     ]
 
 
@@ -89,7 +91,9 @@ class NativeModule(nn.Module):
         self.threads = threads
         self._library = library
         self._signature = signature
-        self._settings = Settings(library.constants.ctypes.data, 1, threads, _NEVER)
+        self._settings = Settings(
+            library.constants.ctypes.data, 1, threads, _NEVER, run_in_threads() if threads > 1 else None
+        )
         self._run = library.run
         self._settings_address = ctypes.addressof(self._settings)
         self._idle: list[tuple[int, object]] = []  # addresses and their memory; append and pop are atomic

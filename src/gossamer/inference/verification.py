@@ -15,7 +15,7 @@ from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
 from gossamer.inference.rounding import float32_errors, in_float64
 
-__all__ = ["Expectation", "check_model", "check_outputs", "expect"]
+__all__ = ["Expectation", "check_model", "check_outputs", "expect", "repeated"]
 
 
 # Sums in another order have another error, seldom several times as large.
@@ -139,6 +139,16 @@ def _batch(call: Call, samples: int) -> Call:
         return torch.cat([given, more.to(leaf.dtype)])
 
     args, kwargs = pytree.tree_map(grow, (call.args, call.kwargs))
+    return Call(args, kwargs)
+
+
+def repeated(call: Call, samples: int) -> Call:
+    """A batch of so many samples, over and over those of the call."""
+
+    def repeat(leaf: Any) -> Any:
+        return leaf[torch.arange(samples) % len(leaf)] if isinstance(leaf, Tensor) else leaf
+
+    args, kwargs = pytree.tree_map(repeat, (call.args, call.kwargs))
     return Call(args, kwargs)
 
 
