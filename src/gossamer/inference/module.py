@@ -21,6 +21,7 @@ from gossamer.inference.workers import run_in_threads
 __all__ = ["Library", "NativeModule", "Settings", "Signature"]
 
 _NEVER = 2**62
+_LARGEST_INTEGER = 2**24
 
 
 class Settings(ctypes.Structure):
@@ -194,6 +195,13 @@ def _checked(tensor: Any, wanted: tuple[tuple[int, ...], torch.dtype]) -> Tensor
             "Call it under torch.no_grad(), or give input.detach()."
         )
     if dtype is not torch.float32:
+        if dtype is not torch.bool and tensor.numel():
+            low, high = (int(bound) for bound in tensor.aminmax())
+            if max(-low, high) > _LARGEST_INTEGER:
+                raise GossamerError(
+                    f"an input has integers from {low} to {high}. They are held as float32, which is exact up to "
+                    f"{_LARGEST_INTEGER:,} only."
+                )
         tensor = tensor.float()
     plain: Tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
     return plain

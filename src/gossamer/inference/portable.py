@@ -195,7 +195,7 @@ def _head(program: Program, interface: _Interface, title: str, facts: PortableSo
         *(f"{number + 1}. {step}" for number, step in enumerate(steps)),
         "",
         f"One sample: {sizes}.",
-        "Tensors are contiguous, in the order of PyTorch; indices are given as floats.",
+        "Tensors are contiguous, in the order of PyTorch; integers and booleans are given as floats.",
         f"Constants (flash): {facts.constants} bytes, the section .rodata without the self-test; and the code.",
         f"Workspace (RAM): {facts.workspace} bytes, the section .bss without the self-test.",
         f"SHA-256 of the constants: {facts.checksum}",
