@@ -98,6 +98,15 @@ def test_only_nonzeros_are_stored(tmp_path: Path) -> None:
     assert source.constants <= kept * 6 + 2 * 100 + 64  # a float and 16 bits for each, and a count for each row
 
 
+def test_a_layer_without_any_nonzero(tmp_path: Path) -> None:
+    """C has no empty arrays."""
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3)).eval()
+    with torch.no_grad():
+        model[0].weight.zero_()
+    gossamer.export_c(model, tmp_path / "net.c", torch.zeros(1, 2, dtype=torch.int64))
+    assert compiled(tmp_path, "net").net_selftest() == 0
+
+
 @pytest.mark.parametrize("level", ["-Os", "-O2", "-O3"])
 def test_the_stated_sizes_are_those_of_a_microcontroller(model: nn.Module, tmp_path: Path, level: str) -> None:
     arm = shutil.which("arm-none-eabi-gcc")
