@@ -169,6 +169,8 @@ def test_it_is_not_saved_by_pickle(fast: NativeModule) -> None:
         pickle.dumps(fast)
     assert copy.deepcopy(fast) is fast
     assert "bytes of weights" in repr(fast)
+    assert not fast.state_dict()
+    assert [buffer.nbytes for buffer in fast.buffers()] == [fast._library.constants.nbytes]
 
 
 @pytest.mark.parametrize(

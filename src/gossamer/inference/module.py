@@ -97,6 +97,8 @@ class NativeModule(nn.Module):
         )
         self._run = library.run
         self._settings_address = ctypes.addressof(self._settings)
+        # The memory of the constants itself, for whoever counts bytes; it is of no use in a file.
+        self.register_buffer("constants", torch.from_numpy(library.constants), persistent=False)
         self._idle: list[tuple[int, object]] = []  # addresses and their memory; append and pop are atomic
         self._is_plain = signature.is_plain
         self._input, self._output = signature.inputs[0], signature.outputs[0]
