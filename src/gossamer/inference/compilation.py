@@ -27,7 +27,7 @@ __all__ = ["lowered", "native"]
 
 _CALIBRATION = 0.02  # seconds
 # Below, in seconds of work for each, another thread costs more than it saves: to wake it up takes some microseconds.
-_WORTH_A_THREAD = 1.5e-5
+_WORTH_A_THREAD = 1.2e-5
 _MOST_THREADS = 1024
 _NEVER = 2**62
 

@@ -116,7 +116,7 @@ class NativeModule(nn.Module):
             raise GossamerError(f"the inputs have batches of {[len(tensor) for tensor in tensors]} samples.")
         outputs = [torch.empty(n, *shape) for shape in signature.outputs]
         if n:
-            self._call(n, *[tensor.data_ptr() for tensor in (*tensors, *outputs)])
+            self.call_compiled(n, *[tensor.data_ptr() for tensor in (*tensors, *outputs)])
         return self._nested(outputs)
 
     def _forward_one(self, x: Any) -> Tensor:
@@ -125,7 +125,7 @@ class NativeModule(nn.Module):
         n = x.size(0)
         output = torch.empty(n, *self._output)
         if n:
-            self._call(n, x.data_ptr(), output.data_ptr())
+            self.call_compiled(n, x.data_ptr(), output.data_ptr())
         return output
 
     def run_as(self, vector_from: int, samples_per_thread: int = _NEVER) -> None:
@@ -138,7 +138,12 @@ class NativeModule(nn.Module):
         self._settings.vector_from = vector_from
         self._settings.samples_per_thread = samples_per_thread
 
-    def _call(self, n: int, *pointers: int) -> None:
+    def threads_for(self, samples: int) -> int:
+        """How many threads share a batch of so many samples."""
+        return max(1, min(self.threads, samples // int(self._settings.samples_per_thread)))
+
+    def call_compiled(self, n: int, *pointers: int) -> None:
+        """The compiled function alone: `n` samples, from the addresses of inputs to those of outputs, unchecked."""
         try:
             workspace = self._idle.pop()
         except IndexError:
