@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, find_weights, multiply_adds, require_supported, whole
+from gossamer.layers import Weight, find_weights, is_sharded, local_part, multiply_adds, require_supported, whole
 from gossamer.measurement import compact_part
 from gossamer.regularizers import Regularizer
+from gossamer.regularizers.shards import total_over_shards
 from gossamer.shrinking import Remaining, take
 from gossamer.store import read_manifest, save
 from gossamer.targets.target import Kind, Target
@@ -149,6 +150,9 @@ class Size:
 
 def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | None:
     model, example = regularizer.model, regularizer.example
+    if any(is_sharded(rule.weight.parameter) for rule in regularizer.rules):
+        _require_countable(kind)
+        return None
     if model is not None and example is not None:
         remaining = Remaining(model, example)
         try:
@@ -164,6 +168,15 @@ def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | None:
         f"`Target({kind}=...)` counts what the network computes on an input. Give the regularizer one: "
         "gossamer.integrated_tl1(model, example=x)."
     )
+
+
+def _require_countable(kind: Kind) -> None:
+    if kind not in ("params", "flops"):
+        raise GossamerError(
+            f"`Target({kind}=...)` counts what `shrink` leaves of the whole model, and the weights of this one are "
+            "sharded (DTensor): each process has a part. Use `Target(params=...)` or `Target(flops=...)`, which count "
+            "the weights that are not zero, or DistributedDataParallel."
+        )
 
 
 def _costs(kind: Kind, regularizer: Regularizer) -> list[tuple[Weight, float]]:
@@ -204,4 +217,5 @@ def _units(weight: Weight) -> int:
 
 
 def _nonzeros(tensor: Tensor) -> int:
-    return int(torch.count_nonzero(tensor.detach()))
+    """The number of non-zeros, of all processes where the tensor is sharded."""
+    return int(total_over_shards(tensor, torch.count_nonzero(local_part(tensor.detach()))))
