@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gossamer_lab.cli.data import data
-from gossamer_lab.cli.options import DataDir, Json, RunOptions, given, with_options
+from gossamer_lab.cli.options import DataDir, Json, Quiet, RunOptions, given, with_options
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.fields import percentage, settings_of
 from gossamer_lab.training.settings import SETTINGS
@@ -132,28 +132,22 @@ def path(
     seed: Annotated[int, typer.Option(help="Seed for initialisation and shuffling.", min=0)] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="runs/DATASET-path")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Also train every target from scratch.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train the whole trade-off between accuracy and size: one target after the other, from dense to sparse."""
-    from gossamer_lab.cli.path import run_path
+    from gossamer_lab.cli.path import PathOptions, run_path
 
-    run_path(
-        dataset,
-        _sizes(sizes),
-        kind=kind,
-        regularizer=regularizer,
-        epochs=epochs,
-        epochs_each=epochs_each,
-        seed=seed,
-        output=output or Path("runs") / f"{dataset}-path",
-        compare=compare,
-        as_json=as_json,
+    folder = output or Path("runs") / f"{dataset}-path"
+    options = PathOptions(
+        dataset, _sizes(sizes), kind, regularizer, epochs, epochs_each, seed, folder, compare, quiet, as_json
     )
+    raise typer.Exit(run_path(options))
 
 
-def _sizes(text: str) -> list[float]:
+def _sizes(text: str) -> tuple[float, ...]:
     try:
-        return [percentage(size) for size in text.split(",")]
+        return tuple(percentage(size) for size in text.split(","))
     except ValueError:
         raise typer.BadParameter(
             f"sizes are numbers separated by commas, such as 20%,5%,1%; received {text!r}"
@@ -182,6 +176,7 @@ def sweep(
     output: Annotated[Path, typer.Option(help="Folder of runs, table and figure.")] = Path("sweeps"),
     seed: Annotated[int, typer.Option(help="Seed of the trainings and of the sampler.", min=0)] = 0,
     data_dir: DataDir = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train at many points: a grid, or a search for the best accuracies at all sizes. Run it again to go on.
@@ -191,8 +186,9 @@ def sweep(
     from gossamer_lab.cli.sweep import SweepOptions, run_sweep
 
     options = SweepOptions(
-        dataset, tuple(vary), trials, regularizer, epochs, workers, storage, name, output, seed, data_dir, as_json
-    )
+        dataset, tuple(vary), trials, regularizer, epochs, workers, storage, name, output, seed, data_dir,
+        quiet, as_json,
+    )  # fmt: skip
     raise typer.Exit(run_sweep(options))
 
 
@@ -248,14 +244,20 @@ def measure(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; the page is about the first.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folder of a run, a sweep or a path; of several runs, the page is about the first.",
+            metavar="FOLDER...",
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option(help="The page to write.", show_default="report.html in the first folder")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page on a run: training, layers, zeros, the plan, size and latency."""
+    """Write one HTML page: training, layers, zeros, plan and latency of a run; the trade-off of a sweep or a path."""
     from gossamer_lab.cli.report import run_report
 
     run_report(runs, output, show, as_json)

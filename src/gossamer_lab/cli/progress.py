@@ -54,9 +54,9 @@ class ProgressLog:
 
 
 @contextmanager
-def progress_reporter() -> Iterator[ProgressBars | ProgressLog]:
-    """Yield the reporter for stderr."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+def progress_reporter(silent: bool = False) -> Iterator[ProgressBars | ProgressLog]:
+    """Yield the reporter for stderr, which prints nothing if `silent`."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=silent)
     if not console.is_terminal:
         yield ProgressLog(console)
         return
