@@ -12,14 +12,18 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from gossamer_lab.training.fields import documented, setting, settings_of
+from gossamer_lab.training.settings import SETTINGS
 
-__all__ = ["COMPACTIONS", "DataDir", "Json", "Quiet", "RunOptions", "command_line", "given", "with_options"]
+__all__ = ["COMPACTIONS", "DataDir", "Dataset", "Json", "Quiet", "RunOptions", "command_line", "given", "with_options"]
 
 # How often `gossamer train --compact` removes dead units, at most.
 COMPACTIONS = 10
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
+Dataset = Annotated[
+    str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.", autocompletion=lambda: list(SETTINGS))
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

@@ -54,7 +54,7 @@ def run_path(options: PathOptions) -> int:
     settings = _settings(options)
     if options.output.exists() and not options.output.is_dir():
         raise GossamerError(f"{options.output} is a file. `--output` must be a folder.")
-    with download_bars() as on_download:
+    with download_bars(silent=options.quiet) as on_download:
         obtain(options.dataset, None, on_download)
     images = load_dataset(settings.config)
     settings = settings.checked(images)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 __all__ = ["ProgressBars", "ProgressLog", "progress_reporter"]
 
@@ -64,7 +64,7 @@ def progress_reporter(silent: bool = False) -> Iterator[ProgressBars | ProgressL
         TextColumn("{task.description:10}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         TextColumn("{task.fields[text]}"),
     )
     with Progress(*columns, console=console) as progress:

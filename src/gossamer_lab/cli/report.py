@@ -28,7 +28,7 @@ __all__ = ["OPTIONS", "run_report", "show_report", "train_command", "write_run_r
 OPTIONS = tuple(name for name, each in settings_of(TrainingConfig).items() if each.is_option)
 
 
-def run_report(paths: Sequence[Path], output: Path | None, show: bool, as_json: bool) -> None:
+def run_report(paths: Sequence[Path], output: Path | None, *, show: bool, quiet: bool, as_json: bool) -> None:
     """Write the page of a sweep or a path, or of the first run, compared with the others; print its path."""
     torch.set_num_threads(1)
     first, *others = paths
@@ -40,7 +40,10 @@ def run_report(paths: Sequence[Path], output: Path | None, show: bool, as_json: 
         page = writer(first, output)
     if show:
         webbrowser.open(page.resolve().as_uri())
-    print(json.dumps({"report": str(page)}) if as_json else page)
+    if as_json:
+        print(json.dumps({"report": str(page)}))
+    elif not quiet:
+        print(page)
 
 
 def _writer(folder: Path) -> Callable[[Path, Path | None], Path] | None:

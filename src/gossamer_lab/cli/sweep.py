@@ -59,7 +59,7 @@ def run_sweep(options: SweepOptions) -> int:
         for value in (min(each), max(each)):  # refuses a value that is not allowed, before anything is trained
             replace(config, **{name: value})  # type: ignore[arg-type]
     search = Search(options.name or f"{options.dataset} {options.regularizer}", values, options.trials, options.seed)
-    with download_bars() as on_download:
+    with download_bars(silent=options.quiet) as on_download:
         obtain(options.dataset, options.data_dir, on_download)
     folder = options.output / search.name.replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
