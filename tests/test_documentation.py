@@ -117,3 +117,10 @@ def test_extras_and_make_targets_of_the_documentation_exist():
             assert f"\n{words[1]}:" in makefile, (page, words)
         for named in re.findall(r"gossamer\[([\w,]+)\]", " ".join(words)):
             assert set(named.split(",")) <= extras.keys(), (page, named)
+
+
+def test_one_version_everywhere():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert gossamer.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version
