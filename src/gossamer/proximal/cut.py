@@ -9,6 +9,10 @@ Where several weights become zero at once (a group, equal magnitudes), they are 
 and the number of them is found by bisection as well. The size is thus met to one weight; where whole units count, to
 one unit.
 
+If a unit is a large part of the network, its removal may leave room for smaller ones of other weights. Then the zeros
+of the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so
+on with the next largest.
+
 Of sharded weights all processes count together. The ties are ordered over the whole weight, which is gathered for that,
 one weight after the other and once in a training.
 
@@ -35,6 +39,8 @@ Take = Callable[[list[Move]], None]
 _EXPONENTS = (-60.0, 100.0)  # steps from 2^-60 to 2^100
 _BISECTIONS = 40
 _ROUGH = 14  # bisections to a hundredth of an octave
+_CLOSE = 0.99  # of the size that was asked for: not worth filling
+_MOST_FILLED = 8  # weights whose zeros are kept in turn
 
 
 def step_to_half(moves: Sequence[Move], take: Take) -> float | None:
@@ -46,7 +52,9 @@ def step_to_half(moves: Sequence[Move], take: Take) -> float | None:
     return step if step < math.inf else None
 
 
-def cut_(moves: Sequence[Move], take: Take, size: Callable[[], float], asked: float) -> None:
+def cut_(
+    moves: Sequence[Move], take: Take, size: Callable[[], float], asked: float, unit_costs: Sequence[float] = ()
+) -> None:
     """Set weights to zero until the size is at most `asked`, and as little below as possible.
 
     Args:
@@ -54,18 +62,19 @@ def cut_(moves: Sequence[Move], take: Take, size: Callable[[], float], asked: fl
         take: takes proximal steps.
         size: the present size of the network.
         asked: the size to reach.
+        unit_costs: what a unit of each move's weight counts at most. Without them the room that large units leave
+            is not filled.
     """
     if size() <= asked:
         return
     trial = _Trial(moves, take)
-    low, high = trial.bracket(size, asked)
-    trial.order_between(low, high)
-    first, last = -1, trial.ties  # with this many ties at zero the size is too large, and small enough
-    while last - first > 1:
-        middle = (first + last) // 2
-        trial.zero(middle)
-        first, last = (first, middle) if size() <= asked else (middle, last)
-    trial.zero(last)
+    trial.cut(size, asked)
+    largest_first = sorted(range(len(unit_costs)), key=lambda index: -unit_costs[index])
+    for index in largest_first[:_MOST_FILLED]:
+        if size() >= _CLOSE * asked:
+            return
+        trial.keep_zeros(index)
+        trial.cut(size, asked)
 
 
 class _Trial:
@@ -80,12 +89,33 @@ class _Trial:
         self._before = [part.clone() for part in self._parts]
         self._low: list[Tensor] = []  # where weights are not zero whatever ties are
         self._rank: list[Tensor] = []  # of the ties, by magnitude; elsewhere the largest number
+        self._kept: dict[int, Tensor] = {}  # weights whose zeros do not change any more: where they are not zero
         self.ties = 0
 
     def restore(self) -> None:
-        """The weights as they were."""
+        """The weights as they were, except for zeros that are kept."""
         for part, before in zip(self._parts, self._before, strict=True):
             part.copy_(before)
+        self._zero_again()
+
+    def keep_zeros(self, index: int) -> None:
+        """Keep the present zeros of one weight."""
+        self._kept[index] = self._parts[index] != 0
+
+    def cut(self, size: Callable[[], float], asked: float) -> None:
+        """Take the shortest step after which the size is at most `asked`, to one weight."""
+        low, high = self.bracket(size, asked)
+        self.order_between(low, high)
+        first, last = -1, self.ties  # with this many ties at zero the size is too large, and small enough
+        while last - first > 1:
+            middle = (first + last) // 2
+            self.zero(middle)
+            first, last = (first, middle) if size() <= asked else (middle, last)
+        self.zero(last)
+
+    def _zero_again(self) -> None:
+        for index, kept in self._kept.items():
+            self._parts[index].copy_(torch.where(kept, self._before[index], 0.0))
 
     def nonzeros(self) -> float:
         """The number of non-zero weights, of all processes."""
@@ -100,6 +130,7 @@ class _Trial:
                 part.zero_()
         elif step > 0:
             self._take([move._replace(step=step * move.step) for move in self._moves])
+        self._zero_again()
 
     def bracket(self, size: Callable[[], float], asked: float, bisections: int = _BISECTIONS) -> tuple[float, float]:
         """Two neighbouring steps: after the first, 0 or more, the size is above `asked`; after the second it is not."""

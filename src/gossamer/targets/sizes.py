@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, find_weights, is_sharded, local_part, multiply_adds, require_supported
+from gossamer.layers import Weight, find_weights, is_sharded, local_part, multiply_adds, require_supported, whole
 from gossamer.measurement import compact_part
 from gossamer.regularizers import Regularizer
 from gossamer.regularizers.shards import total_over_shards
@@ -66,6 +66,17 @@ class Size:
     def counts_units(self) -> bool:
         """Whether whole units count, and not single weights."""
         return self.target.kind in ("dense_params", "dense_flops")
+
+    def unit_cost(self, weight: Weight) -> float:
+        """What one output unit of a weight counts in the full network."""
+        cost = next((cost for own, cost in self._costs if own.parameter is weight.parameter), 0.0)
+        return cost * weight.parameter.numel() / weight.layout.count("outputs")
+
+    def largest_unit(self) -> float:
+        """The largest share that one output unit has in the present size, on average over its layer."""
+        parts = self._parts()
+        shares = [part / _units(weight) for part, (weight, _) in zip(parts, self._costs, strict=True) if part > 0]
+        return max(shares) / sum(parts) if shares else 0.0
 
     def smallest(self) -> float:
         """The smallest size at which the network can still depend on its input: one weight, or unit, in each layer."""
@@ -115,9 +126,13 @@ class Size:
         return total
 
     def _quick(self) -> float:
+        return self._rest + sum(self._parts())
+
+    def _parts(self) -> list[float]:
+        """The estimate of each weight."""
         if self.counts_units:
-            return sum(cost * weight.parameter.numel() * compact_part(weight) for weight, cost in self._costs)
-        return self._rest + sum(cost * _nonzeros(weight.parameter) for weight, cost in self._costs)
+            return [cost * weight.parameter.numel() * compact_part(weight) for weight, cost in self._costs]
+        return [cost * _nonzeros(weight.parameter) for weight, cost in self._costs]
 
     @torch.no_grad()
     def _without_regularized_weights(self) -> float:
@@ -193,6 +208,12 @@ def _file_size(model: nn.Module) -> float:
         checksums = [record.checksum for record in read_manifest(file).tensors.values()]
         missing = sum(_CHECKSUM_DIGITS - len(str(checksum)) for checksum in checksums)
         return file.stat().st_size + missing + _ALIGNMENT
+
+
+def _units(weight: Weight) -> int:
+    """Output units that are not zero."""
+    present = whole(weight.parameter.detach() != 0)
+    return int(weight.layout.as_groups(present, "outputs").any(dim=-1).sum())
 
 
 def _nonzeros(tensor: Tensor) -> int:

@@ -58,6 +58,7 @@ class TrainingTrial:
         result = run.read_result()
         trial.set_user_attr(_HISTORY, history)
         trial.set_user_attr("run", str(run.path))
+        trial.set_user_attr("flops_kept", result.flops_kept)
         return 1 - result.accuracy, result.params_kept
 
 
