@@ -110,3 +110,11 @@ def test_a_model_that_cannot_be_exported_is_counted_as_it_is():
     assert size.exact() == 16
     with pytest.raises(GossamerError):
         Size(Target(dense_params=0.5), gossamer.l1(model, example=torch.ones(1, 4)))
+
+
+def test_biases_that_belong_to_units_have_no_unit_cost():
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(2, 4)
+    regularizer = gossamer.unit_tl1(model, example=x)
+    size = Size(gossamer.Target(params=0.5), regularizer)
+    costs = {rule.name: size.unit_cost(rule.weight) for rule in regularizer.rules}
+    assert costs == {"0.weight": 4.0, "2.weight": 6.0, "0.bias": 0.0}

@@ -68,9 +68,11 @@ class Size:
         return self.target.kind in ("dense_params", "dense_flops")
 
     def unit_cost(self, weight: Weight) -> float:
-        """What one output unit of a weight counts in the full network."""
-        cost = next((cost for own, cost in self._costs if own.parameter is weight.parameter), 0.0)
-        return cost * weight.parameter.numel() / weight.layout.count("outputs")
+        """What one output unit of a weight counts in the full network; 0 for biases and scales, which do not count."""
+        for own, cost in self._costs:
+            if own.parameter is weight.parameter:
+                return cost * own.parameter.numel() / own.layout.count("outputs")
+        return 0.0
 
     def largest_unit(self) -> float:
         """The largest share that one output unit has in the present size, on average over its layer."""
