@@ -86,7 +86,8 @@ class Approach:
     def cut(self, step: int, moves: Sequence[Move], take: Take) -> None:
         """Take the proximal step that leaves the size that was asked for; from above or, if fewer are left, below."""
         assert self._before is not None
-        cut_(moves, take, self._size.exact, self._size.asked)
+        unit_costs = [self._size.unit_cost(move.rule.weight) for move in moves]
+        cut_(moves, take, self._size.exact, self._size.asked, unit_costs)
         self.reached = Reached(self.target, self._size.full, self._before, self._size.exact(), step, self.strength)
 
     def verify(self) -> None:
@@ -184,6 +185,7 @@ class Approach:
             self._calibrated = progress
             zero_untrained_(moves())
             size = self._size.exact()
+            self._controller.unit = self._size.largest_unit()
         return size
 
     def _warn_if_far(self, size: float) -> None:
