@@ -54,8 +54,8 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return (
         f"{len(rows)} rows of {len(networks)} networks: {smaller} got smaller, {sum(map(bool, map(wrong, done)))} "
         f"have other outputs, {sum('error' in row for row in rows)} were refused with a message, "
-        f"{sum('exception' in row for row in rows)} ended with a raw exception or took too long. At most three times as "
-        f"long as `torch.export` and five forward passes took: {times}.\n"
+        f"{sum('exception' in row for row in rows)} ended with a raw exception or took too long. At most three times "
+        f"as long as `torch.export` and five forward passes took: {times}.\n"
     )
 
 
