@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.files import abandoned, staged, write_atomically
+from gossamer.files import abandoned, check_can_write, staged, write_atomically
 from gossamer.store import load, save
 
 
@@ -87,6 +87,9 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     for path in (tmp_path / "missing" / "net", tmp_path / "folder"):
         with pytest.raises(GossamerError, match="cannot write"):
             save(nn.Linear(1, 1), path)
+        with pytest.raises(GossamerError, match="cannot write"):
+            check_can_write(path)
+    check_can_write(tmp_path / "net")
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 

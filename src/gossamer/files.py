@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gossamer.errors import GossamerError
 
-__all__ = ["abandoned", "staged", "write_atomically"]
+__all__ = ["abandoned", "check_can_write", "staged", "write_atomically"]
 
 
 @contextmanager
@@ -26,14 +26,7 @@ def staged(path: str | os.PathLike[str]) -> Iterator[Path]:
     companions too. On an error the folder is removed, and the old file is unchanged. A process that is killed leaves
     at most that folder (see `abandoned`), which nothing reads.
     """
-    # Follow a symbolic link: the file that it points to is replaced, and the link stays.
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise GossamerError(f"cannot write {str(target)!r}: it is not a plain file. Give the path of a file.")
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    except OSError as error:
-        raise _cannot_write(target, error) from error
+    target, folder = _begin(path)
     try:
         yield folder / target.name
         _publish(folder, target)
@@ -41,6 +34,12 @@ def staged(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise _cannot_write(target, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_can_write(path: str | os.PathLike[str]) -> None:
+    """An error if `staged(path)` could not begin: before work is done whose result would be lost."""
+    _, folder = _begin(path)
+    folder.rmdir()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -52,6 +51,18 @@ def write_atomically(path: Path, content: bytes) -> None:
 def abandoned(path: Path) -> list[Path]:
     """The temporary folders that killed processes have left while they wrote `path`."""
     return sorted(path.parent.glob(f".{path.name}.*.partial")) if path.parent.is_dir() else []
+
+
+def _begin(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """The file to write, and a new folder beside it."""
+    # Follow a symbolic link: the file that it points to is replaced, and the link stays.
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise GossamerError(f"cannot write {str(target)!r}: it is not a plain file. Give the path of a file.")
+    try:
+        return target, Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    except OSError as error:
+        raise _cannot_write(target, error) from error
 
 
 def _publish(folder: Path, target: Path) -> None:

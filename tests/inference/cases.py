@@ -12,6 +12,7 @@ from gossamer.inference.operations.assemble import Assemble, Piece, concatenated
 from gossamer.inference.operations.convolution import Convolution, Pooling
 from gossamer.inference.operations.embedding import Embedding
 from gossamer.inference.operations.functions import BINARY, UNARY, Function
+from gossamer.inference.operations.gather import Gather
 from gossamer.inference.operations.matmul import Matmul
 from gossamer.inference.operations.normalization import Normalization
 from gossamer.inference.operations.pointwise import Pointwise, Stage
@@ -31,6 +32,22 @@ def normal(shape: Sequence[int]) -> Tensor:
 
 def positive(shape: Sequence[int]) -> Tensor:
     return torch.rand(shape) * 3 + 0.1
+
+
+def whole(shape: Sequence[int]) -> Tensor:
+    return torch.randint(-1, 2, shape).float()
+
+
+def hidden(shape: Sequence[int]) -> Tensor:
+    """Some elements, and some rows, are -inf."""
+    return (
+        torch.randn(shape)
+        .masked_fill(torch.rand(shape) < 0.3, -torch.inf)
+        .masked_fill(torch.rand((*shape[:-1], 1)) < 0.3, -torch.inf)
+    )
+
+
+COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 
 
 @dataclass(frozen=True)
@@ -54,8 +71,8 @@ def tensor(*shape: int, density: float = 1.0, seed: int = 0) -> Tensor:
     return numbers * (torch.rand(shape, generator=generator) < density)
 
 
-def constant(*shape: int) -> Constant:
-    return Constant(shape, tensor(*shape))
+def constant(*shape: int, density: float = 1.0) -> Constant:
+    return Constant(shape, tensor(*shape, density=density))
 
 
 def one(name: str, shape: Sequence[int], make: Callable[[Value], Operation], **more: object) -> Case:
@@ -223,8 +240,15 @@ OTHERS = [
         (1, 3, 5, 4),
         lambda x: Upsample(x, (10, 7), (0.5, 4 / 7), linear=True, align_corners=True),
     ),
-    two("choice", (1, 3, 4), (1, 3, 1), lambda x, y: Where(tensor(3, 4) > 0, x, y)),
-    one("choice of a constant", (1, 3, 4), lambda x: Where(tensor(4) > 0, constant(3, 1), x)),
+    two("choice", (1, 3, 4), (1, 3, 1), lambda x, y: Where(constant(3, 4, density=0.5), x, y)),
+    one("choice of a constant", (1, 3, 4), lambda x: Where(constant(4, density=0.5), constant(3, 1), x)),
+    two("choice by a mask", (1, 3, 4), (1, 3, 1), lambda x, y: Where(y, x, constant(4)), draw=whole),
+    two("choice of constants by a mask", (1, 4), (1, 3, 1), lambda x, y: Where(y, constant(1), x), draw=whole),
+    one("elements at places", (1, 3, 4), lambda x: Gather(x, torch.randint(12, (2, 5)))),
+    one(
+        "elements of a view", (1, 3, 4), lambda x: Gather(viewed(x, lambda t: t.transpose(1, 2)), torch.arange(12) // 2)
+    ),
+    one("softmax of what is hidden", (1, 3, 5), lambda x: Softmax(x, 2, safe=True), draw=hidden),
     *(
         two(
             f"lstm, density {density}, backward {backward}",
@@ -265,7 +289,7 @@ POINTWISE = [
             (1, 3, 1, 5),
             (1, 4, 5),
             lambda x, y, name=name: Pointwise(x, (Stage(Function(name), y),)),
-            draw=positive,
+            draw=whole if name in COMPARISONS else positive,
         )
         for name in BINARY
     ),
@@ -276,6 +300,15 @@ POINTWISE = [
             lambda x, name=name: Pointwise(x, (Stage(Function(name), constant(3, 1)),)),
         )
         for name in BINARY
+    ),
+    *(
+        one(
+            f"function: {name} with a number",
+            (1, 3, 5),
+            lambda x, name=name: Pointwise(x, (Stage(Function(name), Constant((), torch.tensor(1.0))),)),
+            draw=whole,
+        )
+        for name in COMPARISONS
     ),
     one(
         "several functions",

@@ -16,6 +16,7 @@ from gossamer.inference.module import Settings
 from gossamer.inference.portable import SelfTest, portable_source
 from gossamer.inference.program import Program
 from gossamer.inference.runtime import library_source, runtime
+from gossamer.inference.workers import run_in_threads
 
 __all__ = ["MACHINES", "Ways", "ways"]
 
@@ -60,7 +61,7 @@ def ways(programs: Sequence[Program], machine: Machine) -> list[Ways]:
             inputs: Sequence[Tensor], vector_from: int, threads: int, number=number, program=program, own=own
         ) -> list[Tensor]:
             workspace = aligned(own.workspace * threads)
-            settings = Settings(own.constants.ctypes.data, vector_from, threads, 1)
+            settings = Settings(own.constants.ctypes.data, vector_from, threads, 1, run_in_threads())
             outputs, pointers = _pointers(program, inputs)
             failed = getattr(native, f"net{number}_run")(
                 ctypes.byref(settings),

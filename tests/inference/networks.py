@@ -342,19 +342,26 @@ def build(recipe: Recipe) -> tuple[nn.Module, Tensor]:
         case _:
             example = torch.randn(2, draw.randint(1, 50))
     blocks = [*first]
+    shape = _shape(blocks, example)
     for _ in range(recipe.blocks):
-        with torch.no_grad():
-            shape = tuple(Chain(blocks).eval()(example).shape[1:])
         if torch.Size(shape).numel() > 3000:
             break
         blocks.append(BLOCKS[recipe.kind](draw, shape))
+        try:
+            shape = _shape(blocks, example)
+        except ValueError:  # PyTorch refuses to normalise a single value
+            blocks.pop()
     if draw.random() < 0.5:
-        with torch.no_grad():
-            shape = Chain(blocks).eval()(example).shape[1:]
-        blocks += [nn.Flatten(), nn.Linear(shape.numel(), draw.randint(1, 10))]
+        blocks += [nn.Flatten(), nn.Linear(torch.Size(shape).numel(), draw.randint(1, 10))]
     model = Chain(blocks).eval()
     _draw_zeros(model, recipe.density, draw)
     return model, example
+
+
+@torch.no_grad()
+def _shape(blocks: list[nn.Module], example: Tensor) -> tuple[int, ...]:
+    """What blocks make of one sample."""
+    return tuple(Chain(blocks).eval()(example[:1]).shape[1:])
 
 
 @torch.no_grad()

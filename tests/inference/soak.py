@@ -3,7 +3,9 @@
 Run as `PYTHONPATH=. python -m tests.inference.soak 2000`; a part, of 250 networks from number 500 on, as `... 250 500`.
 Every network is compiled as the portable C99 file that `export_c` writes and as the compiled runtime, into one program
 without Python; it reads inputs from exactly as much memory as they take and writes what it computes, which is compared
-with PyTorch in float64: to 1e-5 of the largest output, or to four times PyTorch's own difference in float32.
+with PyTorch in float64: to 1e-5 of the largest output. A few networks magnify rounding beyond that; they have to agree
+to twice the error of PyTorch itself in float32, the largest of several in which the last bits of inputs and weights
+differ (`gossamer.inference.rounding`).
 """
 
 from __future__ import annotations
@@ -49,33 +51,36 @@ def main(networks: int, first: int = 0, seed: int = 1) -> None:
     for start in range(first, last, CHUNK):
         chunk = chosen[start : min(start + CHUNK, last)]
         found = [lowered(recipe) for recipe in chunk]
-        magnifying += sum(network.tolerance > TOLERANCE for network in found)
         machine = MACHINES[start // CHUNK % len(MACHINES)]
-        for compiler in compilers:
-            worst = max(worst, check(found, machine, compiler))
+        differences = [max(pair) for pair in zip(*(check(found, machine, own) for own in compilers), strict=True)]
+        worst = max([worst, *(own for own in differences if own <= TOLERANCE)])
+        for number, network, own in zip(range(start, last), found, differences, strict=False):
+            if own > TOLERANCE:
+                magnifying += 1
+                print(f"network {number} magnifies rounding: {own:.1e}, PyTorch's own error {network.magnified:.1e}")
         done, seconds = start + len(chunk), time.perf_counter() - started
         if done % 100 == 0 or done == last:
             names = " and ".join(compilers)
             print(
                 f"networks {first} to {done - 1} agree under {names}, largest difference {worst:.1e}; {magnifying} "
-                f"magnify rounding and agree to 4 times PyTorch's own; {seconds:.0f} s",
+                f"magnify rounding and agree to twice PyTorch's own error; {seconds:.0f} s",
                 flush=True,
             )
 
 
-def check(found: Sequence[Lowered], machine: Machine, compiler: str) -> float:
-    """Compile and run; the largest relative difference of networks that do not magnify rounding."""
+def check(found: Sequence[Lowered], machine: Machine, compiler: str) -> list[float]:
+    """Compile and run; the largest relative difference of each network."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = run(found, machine, compiler, Path(folder))
-    worst = 0.0
+    worst = []
     for network, ways in zip(found, outputs, strict=True):
-        for way, output in zip(WAYS, ways, strict=True):
-            difference = relative_difference(output.reshape(network.wanted.shape), network.wanted)
-            assert difference <= network.tolerance, (
-                f"{network.recipe} differs by {difference:.2e} as {way} under {compiler}"
+        differences = [relative_difference(output.reshape(network.wanted.shape), network.wanted) for output in ways]
+        for way, difference in zip(WAYS, differences, strict=True):
+            assert network.accepts(difference), (
+                f"{network.recipe} differs by {difference:.2e} as {way} under {compiler}; PyTorch's own error is "
+                f"{network.magnified:.2e}"
             )
-            if network.tolerance == TOLERANCE:
-                worst = max(worst, difference)
+        worst.append(max(differences))
     return worst
 
 
@@ -117,6 +122,7 @@ typedef struct {
     long vector_from;
     long threads;
     long samples_per_thread;
+    void *run_in_threads; /* not called: there is one thread */
 } Settings;
 
 static void *memory(size_t alignment, size_t bytes)
@@ -155,7 +161,7 @@ def _main(found: Sequence[Lowered], built: Sequence[Runtime], machine: Machine, 
             f"char *w = memory(64, {own.workspace});",
             f"float *y = memory(sizeof(void *), {4 * size});",
             f"write_out(net{number}_run_batch(x, y, {BATCH}), y, {size}, out);",
-            f"const Settings batch = {{c, 1, 1, 1}}, sample = {{c, {machine.lanes + 1}, 1, 1}};",
+            f"const Settings batch = {{c, 1, 1, 1, NULL}}, sample = {{c, {machine.lanes + 1}, 1, 1, NULL}};",
             f"write_out(fast{number}_run(&batch, w, {BATCH}, x, y), y, {size}, out);",
             f"write_out(fast{number}_run(&sample, w, {BATCH}, x, y), y, {size}, out);",
             "free(x);",

@@ -98,6 +98,15 @@ def test_only_nonzeros_are_stored(tmp_path: Path) -> None:
     assert source.constants <= kept * 6 + 2 * 100 + 64  # a float and 16 bits for each, and a count for each row
 
 
+def test_a_layer_without_any_nonzero(tmp_path: Path) -> None:
+    """C has no empty arrays."""
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3)).eval()
+    with torch.no_grad():
+        model[0].weight.zero_()
+    gossamer.export_c(model, tmp_path / "net.c", torch.zeros(1, 2, dtype=torch.int64))
+    assert compiled(tmp_path, "net").net_selftest() == 0
+
+
 @pytest.mark.parametrize("level", ["-Os", "-O2", "-O3"])
 def test_the_stated_sizes_are_those_of_a_microcontroller(model: nn.Module, tmp_path: Path, level: str) -> None:
     arm = shutil.which("arm-none-eabi-gcc")
@@ -151,9 +160,21 @@ def test_the_name_has_to_be_one_of_c(model: nn.Module, tmp_path: Path, name: str
     assert not list(tmp_path.iterdir())
 
 
-def test_a_path_that_cannot_be_written(model: nn.Module, tmp_path: Path) -> None:
+class Unused(nn.Module):
+    """A model that must not be called."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("work was done before the path was checked")
+
+
+@pytest.mark.parametrize("blocked", ["nowhere/net.c", "net.c", "net.h"])
+def test_a_path_that_cannot_be_written(tmp_path: Path, blocked: str) -> None:
+    """A missing folder, a folder in the place of the file, and one in that of its header: said before any work."""
+    if "/" not in blocked:
+        (tmp_path / blocked).mkdir()
     with pytest.raises(GossamerError, match="cannot write"):
-        gossamer.export_c(model, tmp_path / "nowhere" / "net.c", EXAMPLE)
+        gossamer.export_c(Unused(), (tmp_path / blocked).with_suffix(".c"), EXAMPLE)
+    assert [file.name for file in tmp_path.rglob("*")] == ([] if "/" in blocked else [blocked])
 
 
 def test_nothing_is_written_on_an_error(tmp_path: Path) -> None:

@@ -76,7 +76,12 @@ def test_threads_split_a_batch(model: nn.Module) -> None:
     fast = gossamer.native(model, torch.randn(1, 2, 12, 12), threads=3)
     fast.run_as(vector_from=3, samples_per_thread=1)
     for batch in (1, 16, 17, 48, 49, 200):
-        assert_same(fast, model, torch.randn(batch, 2, 12, 12))
+        inputs = torch.randn(batch, 2, 12, 12)
+        assert_same(fast, model, inputs)
+        threaded = fast(inputs)
+        fast.run_as(vector_from=3)
+        assert fast(inputs).equal(threaded)  # one thread does the same
+        fast.run_as(vector_from=3, samples_per_thread=1)
 
 
 def test_many_threads_may_call(fast: NativeModule, model: nn.Module) -> None:
@@ -164,6 +169,8 @@ def test_it_is_not_saved_by_pickle(fast: NativeModule) -> None:
         pickle.dumps(fast)
     assert copy.deepcopy(fast) is fast
     assert "bytes of weights" in repr(fast)
+    assert not fast.state_dict()
+    assert [buffer.nbytes for buffer in fast.buffers()] == [fast._library.constants.nbytes]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +202,11 @@ def test_gradients_that_are_off_do_not_matter(fast: NativeModule) -> None:
         (lambda x: nn.functional.dropout(x, 0.5, training=True), "at random"),
         (lambda x: x.double(), "only float32"),
         (lambda x: x.sort().values, "there is no C for it"),
-        (lambda x: (x > 0) * x, "there is no C for it|only float32"),
+        (lambda x: x > 0, "it is an output, and a torch.bool"),
+        (lambda x: (x > 0).long() + 1.0 * x.long(), "it converts to torch.int64"),
+        (lambda x: x * ((x > 0).long() + 1), "computes with integers or booleans"),
+        (lambda x: x * ((x > 0).long() & 1), "only booleans are combined"),
+        (lambda x: x[:, (x > 0).long()[0]], "its index depends on the input"),
         (lambda x: x.sum(), "one dimension is the batch"),
         (lambda x: None, "returns no tensor"),
         (lambda x: torch.ones(3), "one dimension is the batch"),
@@ -273,8 +284,8 @@ def test_inputs_must_agree_about_the_batch() -> None:
         gossamer.native(Two().eval(), (torch.randn(2, 3), torch.randn(3)))
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "two"])
-def test_threads_are_a_positive_number(model: nn.Module, threads: object) -> None:
+@pytest.mark.parametrize("threads", [0, -1, 1025, 1.5, "two"])
+def test_the_number_of_threads(model: nn.Module, threads: object) -> None:
     with pytest.raises(GossamerError, match="`threads` is"):
         gossamer.native(model, torch.randn(2, 2, 12, 12), threads=threads)  # type: ignore[arg-type]
 
@@ -307,7 +318,7 @@ def test_a_model_that_magnifies_rounding() -> None:
     model = nn.Linear(5, 5)
     expected = expect(model, call_with(model, torch.randn(3, 5)), 40)
     (exact,), noise = expected.exact(), 1e-3 * torch.randn(40, 5).sign()
-    magnified = dataclasses.replace(expected, outputs=[(exact + noise).float()])
+    magnified = dataclasses.replace(expected, outputs=[(exact + noise).float()], errors=lambda _: [1e-3])
     check_outputs(magnified, [(exact - noise).float()])  # as close to the exact result as the model is
     with pytest.raises(GossamerError, match="disagrees"):
         check_outputs(magnified, [(exact + 10 * noise).float()])
@@ -326,6 +337,62 @@ def test_casts_of_indices_do_nothing() -> None:
 
     model = Cast().eval()
     assert_same(gossamer.native(model, torch.randint(0, 5, (2, 4))), model, torch.randint(0, 5, (7, 4)))
+
+
+class Masked(nn.Module):
+    """Attention under masks that come with the input: booleans, integers, and comparisons of indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.linear = nn.Linear(4, 12)
+        self.register_buffer("order", torch.tensor([2, 0, 4, 1, 3]))
+
+    def forward(self, tokens: Tensor, seen: Tensor, kept: Tensor) -> Tensor:
+        x = self.linear(self.embedding(tokens)[:, self.order])
+        q, k, v = x.view(-1, 5, 3, 4).unbind(2)
+        mask = (seen.to(torch.bool) & (tokens != 3) | (tokens == 5))[:, None, :].expand(-1, 5, -1)
+        x = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x.masked_fill(~kept[:, :, None], 0.5) * (x > -0.2) + seen.float()[:, :, None]
+        return torch.where(tokens[:, :, None] >= 4, x.roll(1, 1), torch.addcmul(x, x.flip(2), v, value=0.5))
+
+
+def test_masks_among_the_inputs() -> None:
+    model = Masked().eval()
+
+    def inputs(batch: int) -> tuple[Tensor, ...]:
+        tokens = torch.randint(0, 7, (batch, 5))
+        return tokens, torch.randint(0, 2, (batch, 5)), torch.rand(batch, 5) < 0.5
+
+    fast = gossamer.native(model, inputs(4))
+    for batch in (1, 7, 40):
+        given = inputs(batch)
+        assert_same(fast, model, *given)
+    given[1].zero_()
+    given[0].fill_(1)  # nothing is seen
+    assert_same(fast, model, *given)
+    assert fast(*given).isfinite().all()
+    with pytest.raises(GossamerError, match=r"integers from 0 to 16777217\. They are held as float32"):
+        fast(given[0], torch.tensor([[2**24 + 1, 0, 0, 0, 0]]).expand(40, -1), given[2])
+    with pytest.raises(GossamerError, match=r"a torch\.int64 of shape"):
+        fast(given[0], given[1], given[1])
+
+
+def test_a_constant_that_float32_does_not_hold() -> None:
+    model = Function(lambda x: x.float() * (x == 2**24 + 1))
+    with pytest.raises(GossamerError, match="integers that float32 does not hold"):
+        gossamer.native(model.eval(), torch.randint(0, 9, (2, 3)))
+
+
+def products(x: Tensor) -> Tensor:
+    square = x.view(-1, 2, 2)
+    y = torch.baddbmm(x.mean(1)[:, None, None], square, square.mT, beta=0.5, alpha=2.0)
+    return nn.functional.normalize(y.reshape_as(x), dim=1) + x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def test_norms_and_products_of_matrices() -> None:
+    model = Function(products).eval()
+    assert_same(gossamer.native(model, torch.randn(2, 4)), model, torch.randn(19, 4))
 
 
 def test_a_damaged_library_is_compiled_again(model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

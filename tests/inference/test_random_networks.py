@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gossamer.example import call_with
+from gossamer.example import Call, call_with
 from gossamer.inference.lowering import lower
 from gossamer.inference.program import Program
+from gossamer.inference.rounding import float32_errors, in_float64
 from gossamer.inference.tracing import first_sample, trace
 
 from .libraries import MACHINES, ways
@@ -23,6 +24,7 @@ NETWORKS = 300
 LIBRARIES = 6
 BATCH = 19  # a whole vector of samples and some more, for each number of lanes
 TOLERANCE = 1e-5
+LARGEST = 1e-3  # a network whose own error is larger says nothing
 
 OPERATORS = """
 linear conv1d conv2d conv_transpose1d conv_transpose2d batch_norm layer_norm group_norm rms_norm max_pool1d max_pool2d
@@ -48,22 +50,28 @@ def recipes(count: int, seed: int, blocks: int) -> list[Recipe]:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A random network: its program, a batch of inputs, and its outputs in float64, as exact as PyTorch can be.
-
-    `rounding` is the relative difference between PyTorch's outputs in float32 and these.
-    """
+    """A random network: its program, a batch of inputs, and its outputs in float64, as exact as PyTorch can be."""
 
     recipe: Recipe
     program: Program
     operators: frozenset[str]
     inputs: Tensor
     wanted: Tensor
-    rounding: float
+    model: nn.Module
 
-    @property
-    def tolerance(self) -> float:
-        """1e-5; where rounding is magnified, as by a difference of almost equal numbers, relative to PyTorch's own."""
-        return max(TOLERANCE, 4 * self.rounding)
+    @cached_property
+    def magnified(self) -> float:
+        """How far PyTorch in float32 may be from `wanted`, relative to it, as the last bits fall."""
+        (error,) = float32_errors(self.model, Call((self.inputs,), {}), [self.wanted])
+        return error / max(self.wanted.abs().max().item(), 1e-30)
+
+    def accepts(self, difference: float) -> bool:
+        """Whether outputs agree: to 1e-5, or to twice what PyTorch itself does where rounding is magnified.
+
+        An example is a LayerNorm over two elements a and b: its outputs are about ±1, with the sign of a - b. Where a
+        and b are almost equal, an output changes as much as PyTorch's own, in float32 and with other last bits, does.
+        """
+        return difference <= TOLERANCE or difference <= 2 * self.magnified <= LARGEST
 
 
 def lowered(recipe: Recipe) -> Lowered:
@@ -73,12 +81,10 @@ def lowered(recipe: Recipe) -> Lowered:
         inputs = torch.randn(BATCH, *example.shape[1:])
     else:
         inputs = torch.randint(0, 11, (BATCH, *example.shape[1:]))
-    with torch.no_grad():
-        wanted = copy.deepcopy(model).double()(inputs.double() if example.is_floating_point() else inputs)
-        rounding = relative_difference(model(inputs), wanted)
+    (wanted,) = in_float64(model, Call((inputs,), {}))
     traced = trace(model, first_sample(call_with(model, example)))
     operators = frozenset(str(node.target).split(".")[1] for node in traced.graph.nodes if "aten" in str(node.target))
-    return Lowered(recipe, lower(traced), operators, inputs, wanted, rounding)
+    return Lowered(recipe, lower(traced), operators, inputs, wanted, model)
 
 
 def relative_difference(found: Tensor, wanted: Tensor) -> float:
@@ -99,11 +105,7 @@ def test_random_networks(networks: Sequence[Lowered], number: int) -> None:
         for name, run in each.items():
             (output,) = run([network.inputs])
             difference = relative_difference(output.reshape(network.wanted.shape), network.wanted)
-            assert difference <= network.tolerance, f"{network.recipe} differs by {difference:.2e} as {name}"
-
-
-def test_hardly_any_network_magnifies_rounding(networks: Sequence[Lowered]) -> None:
-    assert sum(network.tolerance > TOLERANCE for network in networks) <= NETWORKS // 50
+            assert network.accepts(difference), f"{network.recipe} differs by {difference:.2e} as {name}"
 
 
 def test_every_operation_occurs(networks: Sequence[Lowered]) -> None:

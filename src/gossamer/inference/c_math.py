@@ -81,6 +81,17 @@ HELPERS: dict[str, Helper] = {
     "erf": Helper(_X, "return erff(x);", _ERF),
     "tanh": Helper(_X, "return tanhf(x);", _TANH),
     "sigmoid": Helper(_X, "return 1.0f / (1.0f + expf(-x));", "return 1.0f / (1.0f + @exp(-x));"),
+    "where": Helper(
+        "$E mask, $E yes, $E no", "return mask != 0.0f ? yes : no;", "return @select(mask != 0.0f, yes, no);"
+    ),
+    **{
+        name: Helper(
+            "$E x, $E y",
+            f"return x {sign} y ? 1.0f : 0.0f;",
+            f"return @select(x {sign} y, @splat(1.0f), @splat(0.0f));",
+        )
+        for name, sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items()
+    },
     "relu": Helper(_X, "return x < 0.0f ? 0.0f : x;", "return @select(x < 0.0f, @splat(0.0f), x);"),
     "leaky_relu": Helper(
         "$E x, float slope", "return x < 0.0f ? x * slope : x;", "return @select(x < 0.0f, x * slope, x);"

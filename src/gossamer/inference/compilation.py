@@ -20,14 +20,15 @@ from gossamer.inference.module import Library, NativeModule, Signature
 from gossamer.inference.program import Program
 from gossamer.inference.runtime import FLAGS, library_source, runtime
 from gossamer.inference.tracing import TENSOR, Traced, first_sample, trace
-from gossamer.inference.verification import Expectation, check_model, check_outputs, expect
+from gossamer.inference.verification import Expectation, check_model, check_outputs, expect, repeated
 from gossamer.shrinking import shrink
 
 __all__ = ["lowered", "native"]
 
 _CALIBRATION = 0.02  # seconds
-# Below, in seconds of work for each, another thread costs more than it saves.
-_WORTH_A_THREAD = 1e-4
+# Below, in seconds of work for each, another thread costs more than it saves: to wake it up takes some microseconds.
+_WORTH_A_THREAD = 1.2e-5
+_MOST_THREADS = 1024
 _NEVER = 2**62
 
 
@@ -41,7 +42,8 @@ def native(model: nn.Module, example: Example, threads: int | None = None) -> Na
         model: A network of float32 on the CPU. Dead units are left out, as `shrink` does.
         example: A tensor, a tuple of positional arguments, or a dictionary of keyword arguments; the first dimension of
             each tensor is the batch. Later calls may have any batch size.
-        threads: Among which a batch is split; None: as many as PyTorch uses.
+        threads: Among which a batch is split, the one that calls included; None: as many as PyTorch uses. The others
+            are shared by all native modules of a process.
 
     Returns:
         A module for inference, called like the model.
@@ -50,8 +52,10 @@ def native(model: nn.Module, example: Example, threads: int | None = None) -> Na
         GossamerError: If there is no compiler or it fails, if an operation of the model has no C, if the output of a
             sample depends on the others in its batch, or if the outputs do not agree.
     """
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise GossamerError(f"`threads` is {threads!r}. Give a positive number, or None for as many as PyTorch uses.")
+    if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS):
+        raise GossamerError(
+            f"`threads` is {threads!r}. Give a number from 1 to {_MOST_THREADS}, or None for as many as PyTorch uses."
+        )
     compiler = find_compiler("c")
     call = call_with(model, example)
     traced, program = lowered(model, call)
@@ -110,15 +114,23 @@ def _verify(module: NativeModule, expected: Expectation, lanes: int) -> None:
 
 
 def _calibrate(module: NativeModule, expected: Expectation, lanes: int) -> None:
-    """Find out from how many samples on a vector with empty lanes is faster than sample by sample."""
+    """Find out from how many samples on a vector with empty lanes pays, instead of sample by sample; and a thread."""
     seconds = {}
     for vector_from in (1, lanes + 1):
         module.run_as(vector_from)
         seconds[vector_from] = _fastest_of(module, expected.call)
     # lanes + 1 samples: two vectors, or lanes + 1 times a sample
     vector, sample = seconds[1] / 2, seconds[lanes + 1] / (lanes + 1)
-    per_sample = min(vector / lanes, sample)
-    module.run_as(min(lanes + 1, max(1, math.ceil(vector / sample))), math.ceil(_WORTH_A_THREAD / per_sample))
+    vector_from = min(lanes + 1, max(1, math.ceil(vector / sample)))
+    module.run_as(vector_from)
+    if module.threads > 1:
+        module.run_as(vector_from, math.ceil(_WORTH_A_THREAD / _seconds_of_a_sample(module, expected.call, lanes)))
+
+
+def _seconds_of_a_sample(module: NativeModule, call: Call, lanes: int) -> float:
+    """What another sample adds to a large batch, without the time that a call takes in Python."""
+    once, more = (_fastest_of(module, repeated(call, vectors * lanes)) for vectors in (1, 4))
+    return max(more - once, 1e-9) / (3 * lanes)
 
 
 def _fastest_of(module: NativeModule, call: Call) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gossamer.compiler import find_compiler, load_library
 from gossamer.errors import GossamerError
 from gossamer.example import Example, call_with
-from gossamer.files import staged
+from gossamer.files import check_can_write, staged
 from gossamer.inference.compilation import lowered
 from gossamer.inference.portable import PortableSource, SelfTest, portable_source
 from gossamer.inference.program import Program
@@ -46,6 +46,8 @@ def export_c(model: nn.Module, path: str | os.PathLike[str], example: Example) -
     """
     target = Path(path)
     name = _identifier(target)
+    for file in (target, target.with_suffix(".h")):
+        check_can_write(file)
     call = call_with(model, example)
     _, program = lowered(model, call)
     expected = expect(model, call, _SAMPLES)

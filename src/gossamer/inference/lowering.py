@@ -16,13 +16,13 @@ from gossamer.inference import operations
 from gossamer.inference.fusion import fused
 from gossamer.inference.layout import NO_BORDER, contiguous, placement
 from gossamer.inference.operations.assemble import copied
-from gossamer.inference.program import Constant, Input, Operation, Program, Result, Step, Value, root, viewed
-from gossamer.inference.registry import RULES, TAKES_INTEGERS, Builder, Refusal
+from gossamer.inference.program import Constant, Input, Operation, Program, Result, Step, Value, root, typed, viewed
+from gossamer.inference.registry import PROMOTES, RULES, TAKES_INTEGERS, Builder, Refusal
 from gossamer.inference.tracing import Traced
 
 __all__ = ["lower"]
 
-_INTEGERS = (torch.int64, torch.int32)
+_DTYPES = (torch.float32, torch.int64, torch.int32, torch.bool)
 
 # Importing them has filled RULES.
 assert operations.__all__
@@ -83,12 +83,12 @@ class _Lowering(Builder):
         example = node.meta["val"]
         if not isinstance(example, Tensor):  # a number that is fixed by the example
             return
-        if example.dtype is not torch.float32 and example.dtype not in _INTEGERS:
+        if example.dtype not in _DTYPES:
             raise GossamerError(
-                f"the input {node.name!r} is a {example.dtype}. Inputs are float32, or int64 for indices: convert "
-                "model and example to float32 (model.float())."
+                f"the input {node.name!r} is a {example.dtype}. Inputs are float32, int64 or int32 for indices, or "
+                "bool for masks: convert model and example to float32 (model.float())."
             )
-        value = Input(tuple(example.shape), example.dtype is not torch.float32)
+        value = Input(tuple(example.shape), dtype=example.dtype)
         self.inputs.append(value)
         self.values[node] = value
 
@@ -106,8 +106,7 @@ class _Lowering(Builder):
             if all(isinstance(value, Constant) for value in values):
                 self.values[node] = _folded(node, args, kwargs)
             else:
-                self.values[node] = self._lowered(node, args, kwargs, values)
-                _check_results(node, self.values[node])
+                self.values[node] = _checked_results(node, self._lowered(node, args, kwargs, values))
         except Refusal as refusal:
             raise GossamerError(_complaint(node, str(refusal))) from refusal
 
@@ -118,8 +117,9 @@ class _Lowering(Builder):
         if not isinstance(node.target, OpOverload) or node.target.overloadpacket not in RULES:
             raise Refusal("there is no C for it")
         packet = node.target.overloadpacket
-        if packet not in TAKES_INTEGERS and any(_holds_integers(value) for value in values):
-            raise Refusal("it computes with integers; only float32 is computed")
+        promoted = packet in PROMOTES and node.meta["val"].dtype is torch.float32
+        if not promoted and packet not in TAKES_INTEGERS and any(_is_discrete(value) for value in values):
+            raise Refusal("it computes with integers or booleans; only float32 is computed")
         rule = RULES[packet]
         try:
             inspect.signature(rule).bind(self, *args, **kwargs)
@@ -130,6 +130,9 @@ class _Lowering(Builder):
     def output(self, node: fx.Node) -> Result:
         """The result that an output is read from: plain in memory, and of no other output."""
         value = self.values[node]
+        dtype = node.meta["val"].dtype
+        if dtype is not torch.float32:
+            raise GossamerError(_complaint(node, f"it is an output, and a {dtype}; outputs are float32"))
         base = root(value)
         where = None if isinstance(value, Constant) else placement(value, NO_BORDER)
         plain = where is not None and where.offset == 0 and where.strides == contiguous(where.shape)
@@ -152,23 +155,25 @@ def _folded(node: fx.Node, args: Any, kwargs: Any) -> Any:
     return pytree.tree_map(lambda leaf: Constant(tuple(leaf.shape), leaf) if isinstance(leaf, Tensor) else leaf, result)
 
 
-def _check_results(node: fx.Node, results: Any) -> None:
-    """Shapes must be what PyTorch says, and elements float32; None is a result that is not computed."""
+def _checked_results(node: fx.Node, results: Any) -> Any:
+    """The results, as tensors of PyTorch's dtypes; None is one that is not computed. Shapes must be PyTorch's."""
+    checked = []
     for own, right in zip(_as_tuple(results), _as_tuple(node.meta["val"]), strict=True):
-        if own is None:
-            continue
-        if right.dtype is not torch.float32 and not _holds_integers(own):
-            raise Refusal(f"its result is a {right.dtype}; only float32 is computed")
-        assert own.shape == tuple(right.shape), f"{node.target}: {own.shape} instead of {tuple(right.shape)}"
+        if own is not None:
+            if right.dtype not in _DTYPES:
+                raise Refusal(f"its result is a {right.dtype}; only float32 is computed")
+            assert own.shape == tuple(right.shape), f"{node.target}: {own.shape} instead of {tuple(right.shape)}"
+        checked.append(None if own is None else typed(own, right.dtype))
+    return tuple(checked) if isinstance(results, tuple | list) else checked[0]
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def _holds_integers(value: Value) -> bool:
-    base = root(value)
-    return isinstance(base, Input) and base.integer
+def _is_discrete(value: Value) -> bool:
+    """Whether it holds integers or booleans that depend on the input."""
+    return not isinstance(value, Constant) and value.dtype is not torch.float32
 
 
 def _is_value(leaf: Any) -> bool:

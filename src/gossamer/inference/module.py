@@ -16,10 +16,12 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.inference.memory import aligned
 from gossamer.inference.tracing import TENSOR
+from gossamer.inference.workers import run_in_threads
 
 __all__ = ["Library", "NativeModule", "Settings", "Signature"]
 
 _NEVER = 2**62
+_LARGEST_INTEGER = 2**24
 
 
 class Settings(ctypes.Structure):
@@ -30,6 +32,7 @@ class Settings(ctypes.Structure):
         ("vector_from", ctypes.c_long),
         ("threads", ctypes.c_long),
         ("samples_per_thread", ctypes.c_long),
+        ("run_in_threads", ctypes.c_void_p),
     ]
 
 
@@ -89,9 +92,13 @@ class NativeModule(nn.Module):
         self.threads = threads
         self._library = library
         self._signature = signature
-        self._settings = Settings(library.constants.ctypes.data, 1, threads, _NEVER)
+        self._settings = Settings(
+            library.constants.ctypes.data, 1, threads, _NEVER, run_in_threads() if threads > 1 else None
+        )
         self._run = library.run
         self._settings_address = ctypes.addressof(self._settings)
+        # The memory of the constants itself, for whoever counts bytes; it is of no use in a file.
+        self.register_buffer("constants", torch.from_numpy(library.constants), persistent=False)
         self._idle: list[tuple[int, object]] = []  # addresses and their memory; append and pop are atomic
         self._is_plain = signature.is_plain
         self._input, self._output = signature.inputs[0], signature.outputs[0]
@@ -109,7 +116,7 @@ class NativeModule(nn.Module):
             raise GossamerError(f"the inputs have batches of {[len(tensor) for tensor in tensors]} samples.")
         outputs = [torch.empty(n, *shape) for shape in signature.outputs]
         if n:
-            self._call(n, *[tensor.data_ptr() for tensor in (*tensors, *outputs)])
+            self.call_compiled(n, *[tensor.data_ptr() for tensor in (*tensors, *outputs)])
         return self._nested(outputs)
 
     def _forward_one(self, x: Any) -> Tensor:
@@ -118,7 +125,7 @@ class NativeModule(nn.Module):
         n = x.size(0)
         output = torch.empty(n, *self._output)
         if n:
-            self._call(n, x.data_ptr(), output.data_ptr())
+            self.call_compiled(n, x.data_ptr(), output.data_ptr())
         return output
 
     def run_as(self, vector_from: int, samples_per_thread: int = _NEVER) -> None:
@@ -131,7 +138,12 @@ class NativeModule(nn.Module):
         self._settings.vector_from = vector_from
         self._settings.samples_per_thread = samples_per_thread
 
-    def _call(self, n: int, *pointers: int) -> None:
+    def threads_for(self, samples: int) -> int:
+        """How many threads share a batch of so many samples."""
+        return max(1, min(self.threads, samples // int(self._settings.samples_per_thread)))
+
+    def call_compiled(self, n: int, *pointers: int) -> None:
+        """The compiled function alone: `n` samples, from the addresses of inputs to those of outputs, unchecked."""
         try:
             workspace = self._idle.pop()
         except IndexError:
@@ -190,6 +202,13 @@ def _checked(tensor: Any, wanted: tuple[tuple[int, ...], torch.dtype]) -> Tensor
             "Call it under torch.no_grad(), or give input.detach()."
         )
     if dtype is not torch.float32:
+        if dtype is not torch.bool and tensor.numel():
+            low, high = (int(bound) for bound in tensor.aminmax())
+            if max(-low, high) > _LARGEST_INTEGER:
+                raise GossamerError(
+                    f"an input has integers from {low} to {high}. They are held as float32, which is exact up to "
+                    f"{_LARGEST_INTEGER:,} only."
+                )
         tensor = tensor.float()
     plain: Tensor = tensor if tensor.is_contiguous() else tensor.contiguous()
     return plain

@@ -195,7 +195,7 @@ def _head(program: Program, interface: _Interface, title: str, facts: PortableSo
         *(f"{number + 1}. {step}" for number, step in enumerate(steps)),
         "",
         f"One sample: {sizes}.",
-        "Tensors are contiguous, in the order of PyTorch; indices are given as floats.",
+        "Tensors are contiguous, in the order of PyTorch; integers and booleans are given as floats.",
         f"Constants (flash): {facts.constants} bytes, the section .rodata without the self-test; and the code.",
         f"Workspace (RAM): {facts.workspace} bytes, the section .bss without the self-test.",
         f"SHA-256 of the constants: {facts.checksum}",
@@ -211,8 +211,11 @@ def _head(program: Program, interface: _Interface, title: str, facts: PortableSo
 
 
 def _whole_words(array: Array) -> Array:
-    """An array of a multiple of four bytes: so linkers put no gaps between arrays, and the sum of sizes is exact."""
-    return np.pad(array, (0, -array.nbytes % 4 // array.itemsize))
+    """An array of a multiple of four bytes: so linkers put no gaps between arrays, and the sum of sizes is exact.
+
+    C has no empty arrays, so one without elements gets some as well.
+    """
+    return np.pad(array, (0, (-array.nbytes % 4 if array.size else 4) // array.itemsize))
 
 
 def _array(name: str, array: Array) -> str:

@@ -1,17 +1,17 @@
 /* What the compiled runtime builds on. */
 
 #include <math.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
 /* How a network is run: its weights; from how many samples on the rest of a batch is computed as one vector; how many
-   threads there may be, and how many samples are worth a thread. */
+   threads there may be, how many samples are worth a thread, and what runs blocks of samples in threads (workers.c). */
 typedef struct {
     const char *constants;
     long vector_from;
     long threads;
     long samples_per_thread;
+    int (*run_in_threads)(int threads, long blocks, int (*work)(void *job, int thread, long block), void *job);
 } Settings;
 
 /* Functions that not every network calls. */

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
@@ -31,6 +31,7 @@ __all__ = [
     "Value",
     "broadcast",
     "root",
+    "typed",
     "viewed",
 ]
 
@@ -39,16 +40,19 @@ Shape: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of one sample; two values are the same only if they are the same object."""
+    """A tensor of one sample; two values are the same only if they are the same object.
+
+    C code holds every element as a float32: a boolean as 0 or 1, an integer exactly up to 2^24. `dtype` is what it is
+    for PyTorch.
+    """
 
     shape: Shape
+    dtype: torch.dtype = field(default=torch.float32, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Input(Value):
-    """An input of the program; `integer` if it holds indices (which the C code takes as floats)."""
-
-    integer: bool = False
+    """An input of the program."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,9 @@ class Constant(Value):
     """A tensor that does not depend on the input."""
 
     tensor: Tensor
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.tensor.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +169,18 @@ def viewed(value: Value, view: Callable[[Tensor], Tensor]) -> Value:
         return Constant(tuple(seen.shape), seen)
     earlier = value.view if isinstance(value, Alias) else None
     both = view if earlier is None else lambda tensor: view(earlier(tensor))
-    return Alias(_shape_of(value, view), root(value), both)
+    return Alias(_shape_of(value, view), root(value), both, dtype=value.dtype)
+
+
+def typed(value: Value, dtype: torch.dtype) -> Value:
+    """The same elements, as those of another dtype."""
+    if value.dtype is dtype or isinstance(value, Constant):
+        return value
+    return Alias(value.shape, root(value), value.view if isinstance(value, Alias) else _unchanged, dtype=dtype)
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _shape_of(value: Value, view: Callable[[Tensor], Tensor]) -> Shape:

@@ -14,7 +14,7 @@ from torch._ops import OpOverloadPacket
 
 from gossamer.inference.program import Constant, Operation, Result, Value
 
-__all__ = ["RULES", "TAKES_INTEGERS", "Builder", "Refusal", "constant_of", "lowers", "optional_constant"]
+__all__ = ["PROMOTES", "RULES", "TAKES_INTEGERS", "Builder", "Refusal", "constant_of", "lowers", "optional_constant"]
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of its own: the lowering turns it into one that names the module
@@ -42,10 +42,19 @@ _AnyRule = TypeVar("_AnyRule", bound=Rule)
 
 RULES: dict[OpOverloadPacket, Rule] = {}
 TAKES_INTEGERS: set[OpOverloadPacket] = set()
+PROMOTES: set[OpOverloadPacket] = set()
 
 
-def lowers(*operators: OpOverloadPacket, integers: bool = False) -> Callable[[_AnyRule], _AnyRule]:
-    """Register a rule for these operators; `integers` if it takes integer inputs of the network as well."""
+def lowers(
+    *operators: OpOverloadPacket, integers: bool = False, promotes: bool = False
+) -> Callable[[_AnyRule], _AnyRule]:
+    """Register a rule for these operators.
+
+    Args:
+        operators: ATen operators.
+        integers: Whether it takes integers and booleans as well.
+        promotes: Whether it does where its result is a float32, to which PyTorch converts them first.
+    """
 
     def register(rule: _AnyRule) -> _AnyRule:
         for operator in operators:
@@ -53,6 +62,8 @@ def lowers(*operators: OpOverloadPacket, integers: bool = False) -> Callable[[_A
             RULES[operator] = rule
             if integers:
                 TAKES_INTEGERS.add(operator)
+            if promotes:
+                PROMOTES.add(operator)
         return rule
 
     return register

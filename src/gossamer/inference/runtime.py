@@ -28,7 +28,7 @@ __all__ = ["FLAGS", "Runtime", "library_source", "runtime"]
 _PRELUDE = Path(__file__).with_name("prelude.c")
 _VECTORS = Path(__file__).with_name("vectors.c")
 
-_STRICT = ["-shared", "-fPIC", "-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-pthread", "-Wno-psabi"]
+_STRICT = ["-shared", "-fPIC", "-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
 # The best first: a compiler may not know this processor.
 FLAGS = ([*_STRICT, "-march=native"], [*_STRICT, "-mcpu=native"], _STRICT)
 
@@ -137,7 +137,7 @@ def _driver(program: Program, name: str, workspace: int, lanes: int) -> str:
         return ", ".join(f"{own} + {sample} * {size}" for own, size in zip(names, sizes, strict=True))
 
     fields = "\n".join(f"    {pointer};" for pointer in _pointers(program))
-    job = ", ".join(f"job->{own}" for own in names)
+    job = ", ".join(f"job->{own} + first * {size}" for own, size in zip(names, sizes, strict=True))
     parameters = f"const Settings *settings, char *workspace, long n, {', '.join(_pointers(program))}"
     return f"""\
 static int {name}_serial({parameters})
@@ -157,45 +157,25 @@ typedef struct {{
     const Settings *settings;
     char *workspace;
     long n;
-    int failed;
 {fields}
 }} {name}_job;
 
-static void *{name}_work(void *argument)
+/* One vector of samples, in the workspace of a thread. */
+static int {name}_block(void *argument, int thread, long block)
 {{
-    {name}_job *job = argument;
-    job->failed = {name}_serial(job->settings, job->workspace, job->n, {job});
-    return NULL;
-}}
-
-static int {name}_threaded({parameters}, int threads)
-{{
-    {name}_job jobs[threads];
-    pthread_t handles[threads];
-    const long share = ((n + threads - 1) / threads + {lanes} - 1) / {lanes} * {lanes};
-    int failed = 0;
-    for (int t = threads - 1; t >= 0; t--) {{
-        const long first = t * share < n ? t * share : n;
-        const long count = n - first < share ? n - first : share;
-        jobs[t] = ({name}_job){{settings, workspace + t * {workspace}L, count, 0, {at("first")}}};
-        if (t == 0 || pthread_create(&handles[t], NULL, {name}_work, &jobs[t])) {{
-            handles[t] = pthread_self(); /* there is no further thread: this one does it */
-            {name}_work(&jobs[t]);
-        }}
-    }}
-    for (int t = 0; t < threads; t++) {{
-        if (!pthread_equal(handles[t], pthread_self())) pthread_join(handles[t], NULL);
-        failed |= jobs[t].failed;
-    }}
-    return failed;
+    const {name}_job *job = argument;
+    const long first = block * {lanes}, left = job->n - first;
+    char *workspace = job->workspace + thread * {workspace}L;
+    return {name}_serial(job->settings, workspace, left < {lanes} ? left : {lanes}, {job});
 }}
 
 /* 0: all is well; 1: an input was out of its range. The workspace has {workspace} bytes for each thread. */
 int {name}_run({parameters})
 {{
-    const long vectors = (n + {lanes} - 1) / {lanes}, worthwhile = n / settings->samples_per_thread;
-    long threads = settings->threads < vectors ? settings->threads : vectors;
-    if (worthwhile < threads) threads = worthwhile;
+    const long vectors = (n + {lanes - 1}) / {lanes};
+    long threads = n / settings->samples_per_thread;
+    if (threads > settings->threads) threads = settings->threads;
     if (threads < 2) return {name}_serial(settings, workspace, n, {", ".join(names)});
-    return {name}_threaded(settings, workspace, n, {", ".join(names)}, (int)threads);
+    {name}_job job = {{settings, workspace, n, {", ".join(names)}}};
+    return settings->run_in_threads((int)threads, vectors, {name}_block, &job);
 }}"""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
+from gossamer.inference.rounding import float32_errors, in_float64
 
-__all__ = ["Expectation", "check_model", "check_outputs", "expect"]
+__all__ = ["Expectation", "check_model", "check_outputs", "expect", "repeated"]
 
 
 # Sums in another order have another error, seldom several times as large.
@@ -27,13 +28,14 @@ _LARGEST_ERROR = 1e-2
 class Expectation:
     """A call, the tensors that the model returns for it, and the dimension of each that is the batch.
 
-    `exact` computes the same outputs in float64.
+    `exact` computes the same outputs in float64, and `errors` how far those of float32 may be from them.
     """
 
     call: Call
     outputs: list[Tensor]
     batch_dimensions: tuple[int, ...]
     exact: Callable[[], list[Tensor]]
+    errors: Callable[[list[Tensor]], list[float]]
 
 
 def check_model(model: nn.Module, call: Call) -> None:
@@ -71,14 +73,16 @@ def expect(model: nn.Module, call: Call, samples: int) -> Expectation:
         _batch_dimension(number, one, many, samples)
         for number, (one, many) in enumerate(zip(single, outputs, strict=True))
     )
-    return Expectation(larger, outputs, dimensions, lambda: _in_float64(model, larger))
+    return Expectation(
+        larger, outputs, dimensions, partial(in_float64, model, larger), partial(float32_errors, model, larger)
+    )
 
 
 def check_outputs(expected: Expectation, outputs: Sequence[Tensor]) -> None:
     """An error unless these are the outputs of the model, to rounding.
 
     Some networks magnify rounding beyond any fixed tolerance. Where outputs differ by more than that, they have to be
-    about as close to the outputs in float64 as those of the model itself.
+    about as close to the outputs in float64 as those of the model itself (`gossamer.inference.rounding`).
     """
     difference = disagreement(list(outputs), expected.outputs)
     if difference and not _as_exact_as_the_model(outputs, expected):
@@ -92,22 +96,14 @@ def check_outputs(expected: Expectation, outputs: Sequence[Tensor]) -> None:
 def _as_exact_as_the_model(outputs: Sequence[Tensor], expected: Expectation) -> bool:
     try:
         exact = expected.exact()
+        errors = expected.errors(exact)
     except Exception:  # whatever a model does that cannot be converted
         return False
-    for own, model, right in zip(outputs, expected.outputs, exact, strict=True):
-        own_error, model_error = ((tensor.double() - right).abs().max() for tensor in (own, model))
-        if not (own_error <= _TIMES_THE_ERROR * model_error <= _LARGEST_ERROR * right.abs().max()):
+    for own, error, right in zip(outputs, errors, exact, strict=True):
+        own_error = (own.double() - right).abs().max()
+        if not (own_error <= _TIMES_THE_ERROR * error <= _LARGEST_ERROR * right.abs().max()):
             return False
     return True
-
-
-def _in_float64(model: nn.Module, call: Call) -> list[Tensor]:
-    def convert(leaf: Any) -> Any:
-        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-    twin = copy.deepcopy(model).double()
-    with evaluating(twin):
-        return Call(*pytree.tree_map(convert, (call.args, call.kwargs))).run(twin)
 
 
 def _batch_dimension(number: int, one: Tensor, many: Tensor, samples: int) -> int:
@@ -143,6 +139,16 @@ def _batch(call: Call, samples: int) -> Call:
         return torch.cat([given, more.to(leaf.dtype)])
 
     args, kwargs = pytree.tree_map(grow, (call.args, call.kwargs))
+    return Call(args, kwargs)
+
+
+def repeated(call: Call, samples: int) -> Call:
+    """A batch of so many samples, over and over those of the call."""
+
+    def repeat(leaf: Any) -> Any:
+        return leaf[torch.arange(samples) % len(leaf)] if isinstance(leaf, Tensor) else leaf
+
+    args, kwargs = pytree.tree_map(repeat, (call.args, call.kwargs))
     return Call(args, kwargs)
 
 

@@ -56,7 +56,8 @@ def report(
             `loss`, `epoch` (counted from 1 if absent) and `held` (true where the penalty was off).
         runs: Other trainings, to compare: points of the trade-off, and curves where they have a history.
         dense: The network before units were removed from it; None if `model` still has all of its units.
-        native: The network in a form that executes only the non-zeros, as one more row of the comparison.
+        native: The network in a form that executes only the non-zeros (`gossamer.native`), as one more row of the
+            comparison.
         configuration: Settings to list.
         commands: Command lines to list, by what they do.
         rounds: Forward passes of each form that are timed; 0 for no latency, and then the same model gives the same

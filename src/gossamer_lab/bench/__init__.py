@@ -11,6 +11,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
     "unit-step": ("unit_step", "unit_step"),
     "inference": ("inference", "inference"),
     "native": ("native", "native_networks"),
+    "threads": ("threads", "two_threads"),
     "density": ("density", "density_sweep"),
     "shrink": ("shrink", "shrink_cost"),
     "whole-training": ("whole_training", "whole_training"),
@@ -20,4 +21,4 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
 }
 
 # Those that take minutes and many measurements: they take a `journal`, and go on where they were interrupted.
-RESUMABLE = ("native", "density")
+RESUMABLE = ("native", "threads", "density")

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
+from gossamer.inference import native
 from gossamer.store import load
 from gossamer.visualization import Command, Epoch, Network, Page, Run, check_can_write, collect, write_page
 from gossamer_lab.networks import build, example_input
@@ -66,7 +67,8 @@ def compared_runs(run: RunDirectory) -> list[RunDirectory]:
 def _check_finished(run: RunDirectory) -> None:
     if not run.config.exists():
         raise GossamerError(
-            f"{run.path} is not a run: there is no {run.config.name}. Give a folder that `gossamer train` has written."
+            f"{run.path} is not a run: there is no {run.config.name}. Give a folder that `gossamer train`, `gossamer "
+            "sweep` or `gossamer path` has written."
         )
     missing = [file.name for file in (run.result, run.weights, run.small) if not file.exists()]
     if missing:
@@ -83,7 +85,16 @@ def _network(run: RunDirectory, config: TrainingConfig) -> Network:
     # Units may have left the network while it trained: then its file is not that of the dense network.
     form = "dense" if _parameters(model) == _parameters(dense) else "trained"
     inputs = {label: example[:1].expand(size, *example.shape[1:]).contiguous() for label, size in _BATCHES.items()}
-    return collect(model, example, dense=dense, files={form: run.weights, "shrunk": run.small}, inputs=inputs)
+    files = {form: run.weights, "shrunk": run.small}
+    return collect(model, example, dense=dense, native=_native(model, example), files=files, inputs=inputs)
+
+
+def _native(model: nn.Module, example: Tensor) -> nn.Module | None:
+    """The network compiled for this machine; None where that is not possible, as without a compiler."""
+    try:
+        return native(model, example, threads=1)
+    except GossamerError:
+        return None
 
 
 def _parameters(model: nn.Module) -> int:

@@ -28,6 +28,7 @@ from gossamer_lab.bench.result import Machine, Result, read_result, result_file
 from gossamer_lab.bench.run import load_benchmark, run
 from gossamer_lab.bench.scaling import scaling
 from gossamer_lab.bench.shrink import shrink_cost
+from gossamer_lab.bench.threads import two_threads
 from gossamer_lab.bench.timing import Timing, time_bursts, time_interleaved
 from gossamer_lab.bench.torch_compile import _root_polynomial, _transformed_l1, torch_compile
 from gossamer_lab.bench.training_loop import training_loop
@@ -54,6 +55,7 @@ SMALL = {
     "inference": lambda: inference(CASES[:1], batches=(1,), seconds=0.0),
     # With two threads nothing is compiled by torch.compile, which takes seconds.
     "native": lambda: native_networks([_SMALL_NETWORK], cases=[(2, 2)], seconds=0.0),
+    "threads": lambda: two_threads([_SMALL_NETWORK], seconds=0.0),
     "density": lambda: density_sweep([Layer("small", lambda: nn.Linear(5, 10), (5,))], batches=(2,), seconds=0.0),
     "shrink": lambda: shrink_cost([10_000]),
     "whole-training": lambda: whole_training(epochs=1, width=2),

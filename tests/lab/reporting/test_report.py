@@ -11,6 +11,7 @@ from gossamer_lab.reporting import report
 from gossamer_lab.reporting.report import compared_runs, write_report
 from gossamer_lab.training import RunDirectory
 
+NATIVE = report._native
 STORED = Path(__file__).parents[2] / "fixtures" / "run_format_1"
 
 
@@ -23,7 +24,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
-    """The data of the pages that are written, without Plotly and without the time that 64 inputs take."""
+    """The data of the pages that are written: without Plotly, and without what takes time (64 inputs, a compiler)."""
     found: list[Page] = []
 
     def keep(page: Page, path: Path) -> Path:
@@ -34,6 +35,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
     monkeypatch.setattr(report, "check_can_write", lambda path: None)
     monkeypatch.setattr(report, "write_page", keep)
     monkeypatch.setattr(report, "_BATCHES", {"1 input": 1})
+    monkeypatch.setattr(report, "_native", lambda model, example: None)
     return found
 
 
@@ -67,6 +69,23 @@ def test_the_network_is_counted_against_the_dense_one(run: RunDirectory, pages: 
     assert forms["shrunk"].file_bytes == run.small.stat().st_size
     assert forms["dense"].weights == network.dense.total.weights
     assert list(forms["dense"].seconds) == ["1 input"]
+
+
+def test_the_native_network_is_one_more_form(
+    run: RunDirectory, pages: list[Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_native", NATIVE)
+    write_report(run, run.report)
+    assert pages[0].network is not None
+    *_, shrunk, native = pages[0].network.variants
+    assert (shrunk.name, native.name) == ("shrunk", "native")
+    assert native.memory_bytes is not None
+    assert native.seconds["1 input"] > 0
+    monkeypatch.setenv("CC", "false")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(run.path / "cache"))
+    write_report(run, run.report)
+    assert pages[1].network is not None
+    assert pages[1].network.variants[-1].name == "shrunk"  # the compiler fails
 
 
 def test_runs_are_called_by_what_tells_them_apart(run: RunDirectory, pages: list[Page], tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from gossamer.inference.operations import (
     assemble,
     embedding,
+    gather,
     layers,
+    masks,
     matmul,
     normalization,
     pointwise,
@@ -18,7 +20,9 @@ from gossamer.inference.operations import (
 __all__ = [
     "assemble",
     "embedding",
+    "gather",
     "layers",
+    "masks",
     "matmul",
     "normalization",
     "pointwise",

@@ -41,12 +41,23 @@ UNARY: dict[str, Callable[..., Tensor]] = {
     "tanh": torch.tanh,
 }
 
+
+def _as_number(compare: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, y: compare(x, y).float()
+
+
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
     "div": torch.div,
+    "eq": _as_number(torch.eq),
+    "ge": _as_number(torch.ge),
+    "gt": _as_number(torch.gt),
+    "le": _as_number(torch.le),
+    "lt": _as_number(torch.lt),
     "maximum": torch.maximum,
     "minimum": torch.minimum,
     "mul": torch.mul,
+    "ne": _as_number(torch.ne),
     "rdiv": lambda x, y: y / x,
     "rsub": lambda x, y: y - x,
     "sub": torch.sub,
@@ -65,7 +76,7 @@ _EXPRESSIONS = {
     "rdiv": "{y} / {x}",
 }
 
-_SWAPPED = {"sub": "rsub", "rsub": "sub", "div": "rdiv", "rdiv": "div"}
+_SWAPPED = {"sub": "rsub", "rsub": "sub", "div": "rdiv", "rdiv": "div", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
 @dataclass(frozen=True)
@@ -85,9 +96,14 @@ class Function:
         """The same function of two numbers in the other order."""
         return Function(_SWAPPED.get(self.name, self.name))
 
+    @property
+    def is_expression(self) -> bool:
+        """Whether C writes it without a function."""
+        return self.name in _EXPRESSIONS
+
     def expression(self, kernel: Kernel, x: str, other: str = "", prefix: str | None = None) -> str:
         """The C expression for the variable `x` (and the expression `other`)."""
-        if self.name in _EXPRESSIONS:
+        if self.is_expression:
             return _EXPRESSIONS[self.name].format(x=x, y=other)
         arguments = [x, *([other] if other else []), *(literal(number) for number in self.parameters)]
         return f"{kernel.helper(self.name, prefix)}({', '.join(arguments)})"

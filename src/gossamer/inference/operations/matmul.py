@@ -10,8 +10,9 @@ from torch import Tensor
 
 from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.functions import Function
-from gossamer.inference.operations.pointwise import Pointwise, Stage, binary, broadcast_strides
+from gossamer.inference.operations.pointwise import Pointwise, Stage, binary, broadcast_strides, scaled
 from gossamer.inference.operations.reduction import Softmax
+from gossamer.inference.operations.where import chosen
 from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
 from gossamer.inference.source import nest
@@ -90,6 +91,13 @@ def _bmm(build: Builder, x: Value, mat2: Value) -> Value:
     return build.add(Matmul(build.computed(x), build.computed(mat2)))
 
 
+@lowers(aten.baddbmm)
+def _baddbmm(build: Builder, x: Value, batch1: Value, batch2: Value, *, beta: float = 1.0, alpha: float = 1.0) -> Value:
+    """beta x + alpha batch1 batch2."""
+    product = scaled(build, _bmm(build, batch1, batch2), alpha)
+    return binary(build, Function("add"), product, scaled(build, x, beta)) if beta else product
+
+
 def attention(
     build: Builder,
     query: Value,
@@ -114,11 +122,11 @@ def attention(
     if is_causal:
         attn_mask = _causal(query.shape[-2], key.shape[-2])
     if attn_mask is not None:
-        scores = binary(build, Function("add"), scores, _additive(attn_mask))
-    return build.add(Matmul(build.add(Softmax(scores, len(scores.shape) - 1)), value))
+        scores = binary(build, Function("add"), scores, _additive(build, attn_mask))
+    return build.add(Matmul(build.add(Softmax(scores, len(scores.shape) - 1, safe=True)), value))
 
 
-lowers(aten.scaled_dot_product_attention)(attention)
+lowers(aten.scaled_dot_product_attention, integers=True)(attention)
 
 
 def _causal(queries: int, keys: int) -> Constant:
@@ -126,12 +134,13 @@ def _causal(queries: int, keys: int) -> Constant:
     return Constant((queries, keys), allowed)
 
 
-def _additive(mask: Value) -> Value:
+def _additive(build: Builder, mask: Value) -> Value:
     """A mask of what is seen as numbers to add."""
-    if not isinstance(mask, Constant) or mask.tensor.dtype is not torch.bool:
+    if mask.dtype is not torch.bool:
         return mask
-    numbers = torch.zeros(mask.shape).masked_fill(~mask.tensor, -math.inf)
-    return Constant(mask.shape, numbers)
+    if isinstance(mask, Constant):
+        return Constant(mask.shape, torch.zeros(mask.shape).masked_fill(~mask.tensor, -math.inf))
+    return chosen(build, mask, 0.0, -math.inf)
 
 
 def _repeated_heads(build: Builder, x: Value, times: int) -> Value:

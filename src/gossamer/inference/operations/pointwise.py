@@ -18,10 +18,10 @@ from torch import Tensor
 from gossamer.inference.kernel import Kernel, Operand
 from gossamer.inference.operations.functions import Function
 from gossamer.inference.program import Constant, Operation, Shape, Value, broadcast
-from gossamer.inference.registry import Builder, Refusal, constant_of, lowers, optional_constant
+from gossamer.inference.registry import RULES, Builder, Refusal, constant_of, lowers, optional_constant
 from gossamer.inference.source import literal, nest
 
-__all__ = ["Pointwise", "Stage", "broadcast_strides", "unary"]
+__all__ = ["Pointwise", "Stage", "as_float", "binary", "broadcast_strides", "scaled", "unary"]
 
 aten = torch.ops.aten
 
@@ -72,7 +72,7 @@ class Pointwise(Operation):
                 other = ""
                 if operand is not None:
                     other = literal(_number(operand)) if _is_number(operand) else reads.pop(0)
-                    if function.name in ("maximum", "minimum") and isinstance(operand, Constant):
+                    if not function.is_expression and isinstance(operand, Constant):
                         other = kernel.target.splat(other)
                 kernel.code.add(f"v = {function.expression(kernel, 'v', other)};")
             kernel.code.add(f"{kernel.output.name}[{indices[-1]}] = v;")
@@ -191,41 +191,62 @@ def _pow(build: Builder, x: Value, exponent: float) -> Value:
 
 
 def _lower_binary(name: str) -> None:
-    @lowers(getattr(aten, name))
+    @lowers(getattr(aten, name), promotes=True)
     def rule(
         build: Builder, x: Value, other: Value | float, *, alpha: float = 1.0, rounding_mode: object = None
     ) -> Value:
         if rounding_mode is not None:
             raise Refusal(f"its rounding mode is {rounding_mode!r}")
-        return binary(build, Function(name), x, _times(build, _as_value(other), alpha))
+        return binary(build, Function(name), x, scaled(build, as_float(other), alpha))
 
 
 for _name in ("add", "div", "maximum", "minimum", "mul", "sub"):
     _lower_binary(_name)
 
+lowers(aten.multiply, promotes=True)(RULES[aten.mul])
 
-@lowers(aten.rsub)
+
+@lowers(aten.rsub, promotes=True)
 def _rsub(build: Builder, x: Value, other: Value | float, alpha: float = 1.0) -> Value:
-    return binary(build, Function("sub"), _as_value(other), _times(build, x, alpha))
+    return binary(build, Function("sub"), as_float(other), scaled(build, x, alpha))
 
 
 def binary(build: Builder, function: Function, x: Value, other: Value) -> Value:
     """A function of two values, at least one of which is computed."""
     if isinstance(x, Constant):
-        return build.add(Pointwise(other, (Stage(function.swapped(), x),)))
-    return build.add(Pointwise(x, (Stage(function, other),)))
+        return build.add(Pointwise(other, (Stage(function.swapped(), as_float(x)),)))
+    return build.add(Pointwise(x, (Stage(function, as_float(other)),)))
 
 
-def _times(build: Builder, x: Value, factor: float) -> Value:
+def as_float(value: Value | float) -> Value:
+    """A value as it is, a number or a constant as one of float32."""
+    if isinstance(value, Value) and not isinstance(value, Constant):
+        return value
+    given = value.tensor if isinstance(value, Value) else torch.tensor(value)
+    numbers = given.float()
+    if not given.is_floating_point() and not numbers.to(given.dtype).equal(given):
+        raise Refusal("a constant has integers that float32 does not hold")
+    return Constant(tuple(given.shape), numbers)
+
+
+def scaled(build: Builder, x: Value, factor: float) -> Value:
+    """`factor` times `x`."""
     if factor == 1:
         return x
     if isinstance(x, Constant):
         return Constant(x.shape, x.tensor * factor)
-    return build.add(Pointwise(x, (Stage(Function("mul"), _as_value(factor)),)))
+    return build.add(Pointwise(x, (Stage(Function("mul"), as_float(factor)),)))
 
 
-def _as_value(number: Value | float) -> Value:
-    return number if isinstance(number, Value) else Constant((), torch.tensor(float(number)))
+@lowers(aten.addcmul)
+def _addcmul(build: Builder, x: Value, tensor1: Value, tensor2: Value, *, value: float = 1.0) -> Value:
+    """x + value tensor1 tensor2."""
+    if isinstance(tensor1, Constant) and isinstance(tensor2, Constant):
+        numbers = value * tensor1.tensor * tensor2.tensor
+        product: Value = Constant(tuple(numbers.shape), numbers)
+    else:
+        product = scaled(build, binary(build, Function("mul"), tensor1, tensor2), value)
+    return binary(build, Function("add"), x, product)
 
 
 @lowers(aten.batch_norm)

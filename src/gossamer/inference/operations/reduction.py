@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from gossamer.inference.kernel import Kernel
+from gossamer.inference.operations.functions import Function
+from gossamer.inference.operations.pointwise import Pointwise, Stage
 from gossamer.inference.program import Operation, Shape, Value, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
 from gossamer.inference.source import literal, nest
@@ -66,11 +68,15 @@ class Reduction(Operation):
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Operation):
-    """exp(x - max x) / sum exp(x - max x) along a dimension, or its logarithm."""
+    """exp(x - max x) / sum exp(x - max x) along a dimension, or its logarithm.
+
+    Where all x are -inf, that is not a number; `safe`: it is 0, as in PyTorch's attention where a mask hides all.
+    """
 
     x: Value
     dimension: int
     log: bool = False
+    safe: bool = False
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -84,6 +90,9 @@ class Softmax(Operation):
 
     def reference(self, *tensors: Tensor) -> Tensor:
         """PyTorch's own."""
+        if self.safe:
+            result: Tensor = aten._safe_softmax(tensors[0], self.dimension)
+            return result
         function = torch.log_softmax if self.log else torch.softmax
         return function(tensors[0], self.dimension)
 
@@ -98,10 +107,14 @@ class Softmax(Operation):
             code.add(f"{element} largest = in[0];", f"{element} sum = {kernel.target.splat('0.0f')};")
             with code.loop("c", count):
                 code.add(f"largest = {kernel.helper('maximum')}(largest, in[c * {step}]);")
+            if self.safe:
+                code.add(f"largest = {kernel.helper('maximum')}(largest, {kernel.target.splat('-3.4e38f')});")
             with code.loop("c", count):
                 code.add(f"const {element} e = {exp}(in[c * {step}] - largest);", "sum += e;")
                 if not self.log:
                     code.add(f"to[c * {out}] = e;")
+            if self.safe:
+                code.add(f"sum = {kernel.helper('where')}(sum, sum, {kernel.target.splat('1.0f')});")
             if self.log:
                 code.add(f"const {element} shift = largest + {kernel.helper('log')}(sum);")
             with code.loop("c", count):
@@ -151,6 +164,23 @@ def _lower_reduction(operator: str, kind: str) -> None:
 
 for _operator in ("sum", "mean", "amax"):
     _lower_reduction(_operator, _operator)
+
+
+@lowers(aten.linalg_vector_norm)
+def _vector_norm(
+    build: Builder,
+    x: Value,
+    ord: float = 2,  # noqa: A002
+    dim: Sequence[int] | int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: object = None,
+) -> Value:
+    """The square root of the sum of squares."""
+    if ord != 2 or dtype not in (None, torch.float32):
+        raise Refusal(f"its order is {ord} and its dtype {dtype}; only the Euclidean norm of float32 is computed")
+    squares = build.add(Pointwise(x, (Stage(Function("square")),)))
+    return build.add(Pointwise(_reduced(build, squares, "sum", dim, keepdim), (Stage(Function("sqrt")),)))
 
 
 def _lower_softmax(operator: str, log: bool) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.inference.program import Input, Value, root, viewed
+from gossamer.inference.operations.masks import converted
+from gossamer.inference.program import Value, viewed
 from gossamer.inference.registry import Builder, Refusal, lowers
 
 __all__: list[str] = []
@@ -34,6 +35,8 @@ for _name in (
     "alias",
     "detach",
     "expand",
+    "mT",
+    "moveaxis",
     "movedim",
     "narrow",
     "permute",
@@ -41,6 +44,7 @@ for _name in (
     "slice",
     "squeeze",
     "swapaxes",
+    "swapdims",
     "t",
     "transpose",
     "unsqueeze",
@@ -76,7 +80,7 @@ def _lower_reshape(name: str) -> None:
         return build.reshaped(x, tuple(shape))
 
 
-for _name in ("_unsafe_view", "flatten", "reshape", "unflatten", "view", "view_as", "reshape_as"):
+for _name in ("_unsafe_view", "flatten", "reshape", "unflatten", "view"):
     _lower_reshape(_name)
 
 
@@ -88,20 +92,33 @@ def _same(build: Builder, x: Value, *, memory_format: object = None) -> Value:
 
 @lowers(aten._to_copy, aten.to, integers=True)
 def _to(build: Builder, x: Value, *args: Any, **kwargs: Any) -> Value:
-    """Indices stay indices, and floats stay floats."""
-    del build
-    base = root(x)
-    kept = (torch.int64, torch.int32) if isinstance(base, Input) and base.integer else (torch.float32,)
-    kinds = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
-    if any(kind not in kept for kind in kinds):
-        raise Refusal(f"it converts to {kinds[0]}; only float32 is computed")
-    return x
+    """The dtype is an argument, or that of a tensor."""
+    given = (*args, *kwargs.values())
+    dtypes = [one.dtype if isinstance(one, Value) else one for one in given if isinstance(one, Value | torch.dtype)]
+    return converted(build, x, dtypes[0]) if dtypes else x
 
 
-@lowers(aten.type_as)
+@lowers(aten.type_as, integers=True)
 def _type_as(build: Builder, x: Value, other: Value) -> Value:
-    del build, other  # both are float32
-    return x
+    return converted(build, x, other.dtype)
+
+
+def _lower_shape_of(name: str) -> None:
+    """The shape of another tensor."""
+
+    @lowers(getattr(aten, name), integers=True)
+    def rule(build: Builder, x: Value, other: Value) -> Value:
+        return build.reshaped(x, other.shape)
+
+
+for _name in ("view_as", "reshape_as"):
+    _lower_shape_of(_name)
+
+
+@lowers(aten.expand_as, integers=True)
+def _expand_as(build: Builder, x: Value, other: Value) -> Value:
+    del build
+    return viewed(x, lambda tensor: tensor.expand(other.shape))
 
 
 @lowers(aten.dropout, aten.feature_dropout, aten.alpha_dropout, aten.feature_alpha_dropout)
