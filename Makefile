@@ -25,9 +25,11 @@ check: $(DEVELOPMENT)  ## formatter, linter, type checker, tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
-soak: $(DEVELOPMENT)  ## shrink a thousand random networks, compile two thousand under sanitizers; half an hour
+soak: $(DEVELOPMENT)  ## a thousand random networks, two thousand under sanitizers, a thousand kills, 100,000 damaged files; two hours
 	PYTHONPATH=. $(BIN)/python -W ignore -m tests.shrinking.soak 1000 | tee tests/shrinking/soak.log
 	PYTHONPATH=. $(BIN)/python -W ignore -m tests.inference.soak 2000 | tee tests/inference/soak.log
+	PYTHONPATH=. $(BIN)/python -W ignore -m tests.lab.soak.kills 1000 | tee tests/lab/soak/kills.log
+	PYTHONPATH=. $(BIN)/python -W ignore -m tests.lab.soak.damage 100000 | tee tests/lab/soak/damage.log
 
 bench: $(INSTALLED)  ## the benchmarks of docs/performance.md and docs/native.md, on an otherwise idle machine
 	$(BIN)/gossamer bench --threads 1 --output benchmarks/results --page docs/performance.md --page docs/native.md --page README.md

@@ -59,16 +59,40 @@ def test_headers_are_part_of_the_source(cache: Path) -> None:
     assert len(list(cache.iterdir())) == 2
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "zeros", "replaced"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "zeros", "flipped", "replaced"])
 def test_a_damaged_library_is_compiled_again(cache: Path, damage: str) -> None:
     first = load_library(source(42), "test", FLAGS)
     (library,) = cache.iterdir()
     whole = library.read_bytes()
-    other = {"empty": b"", "cut": whole[:-100], "zeros": bytes(len(whole)), "replaced": b"not a library"}[damage]
+    where = whole.index(bytes([42, 0, 0, 0]))  # what the function returns
+    flipped = whole[:where] + bytes([43]) + whole[where + 1 :]
+    damages = {
+        "empty": b"",
+        "cut": whole[:-100],
+        "zeros": bytes(len(whole)),
+        "flipped": flipped,
+        "replaced": b"no library",
+    }
+    other = damages[damage]
     library.write_bytes(other)
     assert answer(load_library(source(42), "test", FLAGS)) == 42
     assert answer(first) == 42
     assert [file.read_bytes() != other for file in cache.glob("*.so")] == [True]
+
+
+def test_a_library_that_is_swapped_between_check_and_load_is_not_loaded(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_library(source(42), "test", FLAGS)
+    (library,) = cache.iterdir()
+    load = ctypes.CDLL
+
+    def swapped(name: str) -> ctypes.CDLL:
+        library.write_bytes(b"of another user")
+        return load(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", swapped)
+    assert answer(load_library(source(42), "test", FLAGS)) == 42
 
 
 def test_what_others_could_have_written_is_not_loaded(cache: Path) -> None:

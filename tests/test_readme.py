@@ -142,7 +142,13 @@ def test_the_command_without_its_extra_says_how_to_get_it():
 def test_the_figures_of_the_documentation_can_be_drawn(tmp_path):
     script = ROOT / "docs/images/make.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, capture_output=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "density.png", "s.png", "strength.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.png",
+        "density.png",
+        "s.png",
+        "strength.png",
+        "unit.png",
+    ]
 
 
 def anchors(page):

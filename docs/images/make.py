@@ -1,9 +1,9 @@
-"""Draw the figures of docs/regularization.md (what strength, a and s do) and of docs/native.md (speed over density).
+"""Draw the figures of docs/regularization.md (what strength, a and s do), docs/units.md and docs/native.md.
 
     python docs/images/make.py [FOLDER]      # writes the PNG files beside this file, or into FOLDER
 
 `strength.png` is drawn from the committed result files in experiments/tradeoff, `density.png` from those in
-benchmarks/results, the other two from the library.
+benchmarks/results, the others from the library.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ RESULTS = HERE.parents[1] / "experiments" / "tradeoff"
 DENSITY = HERE.parents[1] / "benchmarks" / "results" / "density.json"
 COLOURS = ("#e69f00", "#3a87c8", "#006b4e", "#0b2545")
 DASHES = (":", "--", "-.", "-")
+_STEPS, _HELD = 600, 450  # of the training in unit.png
 
 
 def draw_strength(path: Path) -> None:
@@ -77,6 +78,42 @@ def draw_a(path: Path) -> None:
         save(figure, path)
 
 
+def draw_unit(path: Path) -> None:
+    """The norms of the groups of a hidden layer while it trains, and how many of them are not zero."""
+    torch.manual_seed(0)
+    inputs = torch.randn(512, 16)
+    labels = (inputs[:, 0] * inputs[:, 1] > 0).long() + (inputs[:, 2] > 0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.ReLU(), torch.nn.Linear(24, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    regularizer = gossamer.unit_tl1(model, strength=3e-3, balance=0.0, example=inputs[:1])
+    handle = gossamer.attach(optimizer, regularizer, schedule=gossamer.warm_up(100))
+    norms = []
+    for step in range(_STEPS):
+        if step == _HELD:
+            handle.hold()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        incoming, outgoing = model[0].weight.detach(), model[2].weight.detach()
+        norms.append((incoming.square().sum(1) + outgoing.square().sum(0)).sqrt())
+    alive = (torch.stack(norms) > 0).sum(1)
+    with new_figure(10.5, 4.2) as figure:
+        units, counts = figure.subplots(1, 2)
+        last = norms[-1]
+        for unit, norm in enumerate(torch.stack(norms).T):
+            units.plot(norm, color=COLOURS[1] if last[unit] > 0 else COLOURS[0], linewidth=1)
+        units.plot([], color=COLOURS[1], label="stays")
+        units.plot([], color=COLOURS[0], label="leaves")
+        units.set(title="Norm of each unit's weights", xlabel="step", ylabel="norm", ylim=(0, None))
+        counts.plot(alive, color=COLOURS[2], label="units alive")
+        counts.set(title="Units that are not zero", xlabel="step", ylabel="of 24 units", ylim=(0, 25))
+        for axes in (units, counts):
+            axes.axvspan(_HELD, _STEPS, color="#999999", alpha=0.15, linewidth=0, label="zeros are held")
+            tidy(axes)
+            axes.legend(frameon=False)
+        save(figure, path)
+
+
 def draw_s(path: Path) -> None:
     depth = 6
     model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(depth)))
@@ -123,7 +160,10 @@ def draw_density(path: Path) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
-    for name, draw in (("strength", draw_strength), ("a", draw_a), ("s", draw_s), ("density", draw_density)):
+    drawn = {
+        "strength": draw_strength, "a": draw_a, "s": draw_s, "unit": draw_unit, "density": draw_density,
+    }  # fmt: skip
+    for name, draw in drawn.items():
         draw(folder / f"{name}.png")
 
 

@@ -76,4 +76,4 @@ __all__ = [
     "warm_up",
     "zero_dead_biases",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"

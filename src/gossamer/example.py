@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Call", "Example", "call_with", "disagreement", "evaluating"]
+__all__ = ["Call", "Example", "call_with", "disagreement", "evaluating", "restoring"]
 
 # One tensor, the positional arguments, or the keyword arguments of a call.
 Example: TypeAlias = Tensor | Sequence[Any] | Mapping[str, Any]
@@ -81,6 +81,35 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+@contextmanager
+def restoring(model: nn.Module) -> Iterator[None]:
+    """Undo what a forward writes into the model: buffers, and attributes such as a window size or a cached length."""
+    modules = [module for module in model.modules() if not _awaits_input(module)]
+    attributes = [(vars(module), dict(vars(module))) for module in modules]
+    buffers = [
+        (module._buffers, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for current, before in attributes:
+            for name in current.keys() - before.keys():
+                del current[name]
+            current.update(before)
+        with torch.no_grad():
+            for owner, name, buffer, value in buffers:
+                buffer.copy_(value)
+                owner[name] = buffer
+
+
+def _awaits_input(module: nn.Module) -> bool:
+    """Whether the first forward of a lazy module has still to make its parameters."""
+    return isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params()
 
 
 def disagreement(outputs: list[Tensor], wanted: list[Tensor]) -> str | None:

@@ -86,8 +86,13 @@ def fit(folder, strength=0.03, *, resume=False, extra=(), module=None, epochs=6,
 
 @pytest.mark.parametrize(
     ("strength", "options"),
-    [(0.03, {"hold_at": 0.4}), (0.025, {"hold_at": 0.6, "compact_every": 1}), (0.02, {"network": "net"})],
-    ids=["held before", "compacted", "network inside"],
+    [
+        (0.03, {"hold_at": 0.4}),
+        (0.025, {"hold_at": 0.6, "compact_every": 1}),
+        (0.02, {"network": "net"}),
+        (None, {"target": 0.5, "epochs": 9}),
+    ],
+    ids=["held before", "compacted", "network inside", "target"],
 )
 def test_resumed_after_a_kill(tmp_path, strength, options):
     whole, callback, trainer = fit(tmp_path / "whole", strength, **options)
@@ -101,6 +106,9 @@ def test_resumed_after_a_kill(tmp_path, strength, options):
         assert torch.equal(parameter, other), name
     assert 0.05 < trainer.callback_metrics["gossamer/params_kept"] < 0.9
 
+    if "target" in options:
+        assert trainer.callback_metrics["gossamer/params_kept"] == pytest.approx(0.5, abs=0.001)
+        assert again.reached == callback.reached
     counted = gossamer.measure(whole, EXAMPLE).total
     assert (counted.units_alive < counted.units) is ("compact_every" not in options)
     x = torch.randn(50, 12)

@@ -49,6 +49,21 @@ def test_a_sparse_classifier():
     torch.testing.assert_close(small(x), estimator.network_(x))
 
 
+@pytest.mark.parametrize(
+    "target", [0.05, gossamer.Target(params=0.05), gossamer.Target(dense_flops=0.2)], ids=["share", "params", "flops"]
+)
+def test_a_target_is_reached(target):
+    images, labels, test_images, test_labels = digits()
+    estimator = SparseClassifier(target=target, epochs=20, random_state=0).fit(images, labels)
+    size = 7400 * 0.05 if target != gossamer.Target(dense_flops=0.2) else 7400 * 0.2
+    assert estimator.reached_.after <= size
+    assert estimator.reached_.after > 0.95 * size
+    if size == 7400 * 0.05:
+        assert estimator.sparsity_ == pytest.approx(0.95, abs=2e-4)
+    assert estimator.score(test_images, test_labels) > 0.85
+    assert SparseClassifier(epochs=1).fit(images, labels).reached_ is None
+
+
 def test_classes_can_have_names():
     images, labels, *_ = digits()
     names = np.array([f"digit {label}" for label in labels])
@@ -203,6 +218,8 @@ def test_what_a_selection_refuses():
         ({"lr": 0}, "`lr`"),
         ({"hold_at": 2}, "`hold_at`"),
         ({"strength": -1.0}, "`strength`"),
+        ({"target": 2.0}, "fraction above 0 and at most 1"),
+        ({"target": 0.5, "epochs": 3}, "needs at least 50 optimizer steps"),
         ({"network": lambda features, outputs: None}, "gave a NoneType"),
     ],
 )

@@ -62,12 +62,16 @@ def fit(folder, *, epochs=6, extra=(), **options):
     return net, dict(net.callbacks_)["sparsity"]
 
 
-@pytest.mark.parametrize("hold_at", [0.4, 0.6], ids=["held before", "held after"])
-def test_resumed_after_a_kill(tmp_path, hold_at):
-    whole, callback = fit(tmp_path / "whole", hold_at=hold_at)
-    run_until_killed(lambda: fit(tmp_path / "killed", extra=[("kill", Kill())], hold_at=hold_at))
-    resumed, again = fit(tmp_path / "killed", epochs=3, hold_at=hold_at)
-    assert len(resumed.history) == 6
+@pytest.mark.parametrize(
+    ("epochs", "options"),
+    [(6, {"hold_at": 0.4}), (6, {"hold_at": 0.6}), (9, {"target": 0.5})],
+    ids=["held before", "held after", "target"],
+)
+def test_resumed_after_a_kill(tmp_path, epochs, options):
+    whole, callback = fit(tmp_path / "whole", epochs=epochs, **options)
+    run_until_killed(lambda: fit(tmp_path / "killed", epochs=epochs, extra=[("kill", Kill())], **options))
+    resumed, again = fit(tmp_path / "killed", epochs=epochs - 3, **options)
+    assert len(resumed.history) == epochs
     for (name, parameter), other in zip(whole.module_.named_parameters(), resumed.module_.parameters(), strict=True):
         assert torch.equal(parameter, other), name
     assert resumed.history[:, "gossamer/params_kept"] == whole.history[:, "gossamer/params_kept"]
@@ -77,7 +81,10 @@ def test_resumed_after_a_kill(tmp_path, hold_at):
     for small in (callback.small_, again.small_):
         assert gossamer.measure(small, EXAMPLE).total.units < 64 + 32 + 3
         torch.testing.assert_close(small(x), whole.module_.eval()(x))
-    if hold_at == 0.4:  # once: it takes seconds
+    if "target" in options:
+        assert whole.history[-1, "gossamer/params_kept"] == pytest.approx(0.5, abs=0.001)
+        assert again.reached_ == callback.reached_
+    if options.get("hold_at") == 0.4:  # once: it takes seconds
         gossamer.export_onnx(again.small_, tmp_path / "net.onnx", EXAMPLE)
 
 

@@ -17,7 +17,7 @@ def net():
 
 
 def training(**options):
-    settings = {"hold_at": None, "compact_every": None, "shrink": True, "options": {}} | options
+    settings = {"hold_at": None} | options
     return SparseTraining(lambda model: gossamer.l1(model, 1e-3), **settings)
 
 
@@ -26,7 +26,10 @@ def training(**options):
     [
         ({"hold_at": 1.5}, r"`hold_at` is a fraction.*received 1\.5"),
         ({"compact_every": 0}, "`compact_every` is a number of epochs"),
-        ({"options": {"metrik": "adaptive"}}, "has no option metrik; it takes compile, metric"),
+        ({"target": "5%"}, r"`target` must be a gossamer.Target, or the fraction.*received '5%'"),
+        ({"target": 5}, "fraction above 0 and at most 1; received 5"),
+        ({"steps": 100}, "has no option steps"),
+        ({"metrik": "adaptive"}, "has no option metrik; it takes compile, metric"),
     ],
 )
 def test_bad_settings_are_refused_at_once(options, message):
@@ -36,7 +39,7 @@ def test_bad_settings_are_refused_at_once(options, message):
 
 def test_a_regularizer_is_not_a_function():
     with pytest.raises(GossamerError, match=r"from the model to a regularizer.*received a Regularizer"):
-        SparseTraining(gossamer.l1(net(), 1.0), hold_at=None, compact_every=None, shrink=True, options={})
+        SparseTraining(gossamer.l1(net(), 1.0), hold_at=None)
 
 
 def test_hold_comes_at_its_fraction():
@@ -49,6 +52,27 @@ def test_hold_comes_at_its_fraction():
     assert handle.held
     with pytest.raises(GossamerError, match=r"`hold_at=0\.5`.*no end"):
         run.start(model, EXAMPLE, torch.optim.SGD(model.parameters(), lr=0.1), float("inf"))
+
+
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+def test_a_target_is_reached_at_its_fraction_and_held():
+    model = net()
+    run = training(hold_at=0.5, target=0.25)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = run.start(model, EXAMPLE, optimizer, 120)
+    x = torch.randn(32, 6)
+    for step in range(120):
+        run.advance(step, 120)
+        assert handle.held == (step >= 60)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+        optimizer.step()
+    assert run.measure().total.nonzeros == 22  # of 88
+    run.stop()
+    assert run.reached.after == 22
+    for steps, message in ((80, "needs at least 50 optimizer steps.* of 80 steps are 40"), (float("inf"), "no end")):
+        with pytest.raises(GossamerError, match=message):
+            training(hold_at=0.5, target=0.25).start(model, EXAMPLE, optimizer, steps)
 
 
 def dead_units(model, count):

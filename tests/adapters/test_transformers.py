@@ -57,10 +57,10 @@ class Kill(transformers.TrainerCallback):
             die()
 
 
-def train(kind, folder, *, resume=False, extra=(), **options):
-    callback = SparsityCallback(on_units, EXAMPLE, **options)
+def train(kind, folder, *, resume=False, extra=(), epochs=4, regularizer=on_units, **options):
+    callback = SparsityCallback(regularizer, EXAMPLE, **options)
     args = transformers.TrainingArguments(
-        str(folder), num_train_epochs=4, per_device_train_batch_size=16, learning_rate=0.01, save_strategy="epoch",
+        str(folder), num_train_epochs=epochs, per_device_train_batch_size=16, learning_rate=0.01, save_strategy="epoch",
         logging_steps=4, report_to=[], use_cpu=True, disable_tqdm=True, optim="adamw_torch", seed=3,
     )  # fmt: skip
     model = MODELS[kind]()
@@ -93,6 +93,15 @@ def test_resumed_after_a_kill(tmp_path, kind, options):
         torch.testing.assert_close(small(**EXAMPLE).logits, whole.eval()(**EXAMPLE).logits)
     if "compact_every" not in options:  # once for each model: it takes seconds
         gossamer.export_onnx(again.small, tmp_path / "net.onnx", EXAMPLE)
+
+
+def test_a_target(tmp_path):
+    target = gossamer.Target(params=0.5)
+    model, callback, _ = train(
+        "gpt2", tmp_path, regularizer=gossamer.l1, target=target, epochs=18, hold_at=0.8, shrink=False
+    )
+    assert gossamer.measure(model, EXAMPLE).params_kept == pytest.approx(0.5, abs=0.001)
+    assert callback.reached.target == target
 
 
 def test_a_second_training_starts_anew(tmp_path):

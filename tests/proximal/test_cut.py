@@ -120,6 +120,28 @@ def test_units_that_leave_at_once():
     assert units() == 40
 
 
+@pytest.mark.parametrize("asked", [250, 430, 555, 701])
+def test_room_that_a_large_unit_leaves_is_filled_by_small_ones(asked):
+    """Units of 101 and of 7 that leave in the order of their magnitudes: what is left over is less than a small one."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(5, 6, bias=False), nn.Linear(6, 30, bias=False))
+    moves = moves_of(gossamer.group_lasso(model))
+    alive = lambda move: int((move.weight != 0).any(1).sum())  # noqa: E731
+    size = lambda: float(101 * alive(moves[0]) + 7 * alive(moves[1]))  # noqa: E731
+    cut_(moves, take, size, asked)
+    assert asked - 101 < size() <= asked
+    large, small = alive(moves[0]), alive(moves[1])
+    model = nn.Sequential(nn.Linear(5, 6, bias=False), nn.Linear(6, 30, bias=False))
+    torch.manual_seed(1)
+    for layer in model:
+        layer.reset_parameters()
+    moves = moves_of(gossamer.group_lasso(model))
+    cut_(moves, take, size, asked, unit_costs=[101, 7])
+    assert alive(moves[0]) == large
+    assert alive(moves[1]) >= small
+    assert asked - 7 < size() <= asked or alive(moves[1]) == 30
+
+
 def test_the_step_to_half_restores_the_weights():
     moves = moves_of(gossamer.l1(net()))
     before = [move.weight.clone() for move in moves]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).parent / "distributed_worker.py"
+HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_several_processes_train_like_one(tmp_path, processes):
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [sys.executable, *launcher, str(WORKER), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+    command = [sys.executable, *launcher, "-m", "distributed.worker", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400, cwd=HERE)
     assert result.returncode == 0, result.stderr

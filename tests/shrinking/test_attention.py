@@ -228,3 +228,30 @@ def test_a_constant_value_unit_folds(fused: bool) -> None:
         each = torch.randn(2, length, 12)
         torch.testing.assert_close(small(each), model(each), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(shrink(model, x, form="module")(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class OneHead(nn.Module):
+    """An attention of one head, with a bias that a network computes from distances."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(4, 3 * width), nn.Linear(width, 2)
+        self.bias = nn.Sequential(nn.Linear(1, 6), nn.ReLU(), nn.Linear(6, 1))
+        self.register_buffer("distances", torch.arange(25.0).view(5, 5, 1))
+        with torch.no_grad():
+            self.bias[0].weight[1:3], self.bias[0].bias[1:3] = 0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out((q @ k.mT + self.bias(self.distances).squeeze(-1)).softmax(-1) @ v)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_what_is_added_to_the_scores_of_one_head_is_read(width: int) -> None:
+    torch.manual_seed(0)
+    model = OneHead(width).eval()
+    x = torch.randn(2, 5, 4)
+    found = plan(model, x, form="module")
+    assert "please report" not in str(found)
+    assert found.apply().bias[0].out_features == 4
+    torch.testing.assert_close(found.apply()(x), model(x))

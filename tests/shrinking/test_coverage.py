@@ -216,6 +216,22 @@ def test_weight_norm(form: str) -> None:
     agrees(model, small, x, torch.randn(3, 3, 13))
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:FutureWarning")
+@pytest.mark.parametrize("in_place", [False, True])
+def test_weight_norm_by_a_hook(in_place: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(5, 8)), nn.ReLU(), nn.Linear(8, 3))
+    with torch.no_grad():
+        model[0].weight_g[2:5], model[0].bias[2:5] = 0, 0
+    x = torch.randn(4, 5)
+    expected = model(x)  # which leaves a weight that is no leaf of autograd, so it cannot be copied
+    if in_place:
+        shrink_(model, x)
+    small = model if in_place else shrink(model, x)
+    assert (small[0].weight_v.shape, small[2].weight.shape) == ((5, 5), (3, 5))
+    torch.testing.assert_close(small(x), expected)
+
+
 class InPlace(nn.Module):
     """As in DLA: a sum in place, of which one operand is used again."""
 

@@ -143,3 +143,68 @@ def test_a_cache_in_the_outputs():
     with pytest.raises(gossamer.GossamerError, match=r"cache of keys and values.* use_cache=False"):
         gossamer.shrink(model, X)
     assert gossamer.shrink(model, {"x": X, "use_cache": False}).first.out_features == 4
+
+
+class Windows(nn.Module):
+    """As in Swin: the forward lowers its window size at small inputs, and keeps it there."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.window = nn.Linear(4, 6), nn.Linear(6, 2), 4
+        self.calls = 0
+        with torch.no_grad():
+            self.first.weight[1:3], self.first.bias[1:3] = 0, 0
+
+    def forward(self, x):
+        self.window = min(self.window, x.shape[1])
+        self.calls += 1
+        self.seen = x.shape
+        h = torch.relu(self.first(x))[:, : x.shape[1] // self.window * self.window]
+        return self.last(h.unflatten(1, (-1, self.window)).amax(2))
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_a_forward_that_writes_attributes_leaves_them_as_they_were(form):
+    torch.manual_seed(0)
+    model = Windows().eval()
+    x = torch.randn(2, 8, 4)
+    small = gossamer.shrink(model, x, form=form)
+    assert (model.window, model.calls, hasattr(model, "seen")) == (4, 0, False)
+    torch.testing.assert_close(small(x), model(x))
+    if form == "module":
+        assert (small.first.out_features, small.window) == (4, 4)
+
+
+class OtherwiseExported(nn.Module):
+    """The exporter sees another forward, and the class has its size hard-coded."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+        with torch.no_grad():
+            self.first.weight[1:3], self.first.bias[1:3] = 0, 0
+
+    def forward(self, x):
+        h = self.first(x).view(-1, 6)
+        return self.last(h) + (1.0 if torch.compiler.is_exporting() else 0.0)
+
+
+def test_a_graph_that_differs_from_the_model_is_not_taken():
+    model, x = OtherwiseExported().eval(), torch.randn(3, 4)
+    assert gossamer.plan(model, x).form == "module"
+    with pytest.raises(gossamer.GossamerError, match=r"even its unchanged graph.* Use form='module'"):
+        gossamer.shrink(model, x, form="graph")
+
+
+class Padded(nn.Module):
+    """Every call makes the symbolic length a longer expression."""
+
+    def forward(self, x):
+        return nn.functional.pad(x, (0, -x.shape[-1] % 4)).unflatten(-1, (-1, 4)).sum(-1) + 1
+
+
+def test_an_export_with_long_symbolic_sizes_is_given_up():
+    model = nn.Sequential(*(Padded() for _ in range(3)))
+    call = call_with(model, torch.randn(2, 999))
+    with pytest.raises(gossamer.GossamerError, match="a size that is a long expression"):
+        trace(model, call, symbolic=[{1}])

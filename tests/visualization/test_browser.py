@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.visualization import Page, write_page
+from gossamer.visualization import Page, Run, Series, Study, write_page
 
 from .browser import Browser, Scheme, open_browser, what_is_missing
 from .conftest import HOSTILE
@@ -98,6 +98,35 @@ def test_hover_shows_the_numbers(browser: Browser, file: Path) -> None:
     epoch = hover(browser, "accuracy", ".nsewdrag")
     assert "ours" in epoch
     assert "dense" in epoch
+    assert browser.messages() == []
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A path beside trainings from scratch, one of which has a name that is an attack."""
+    sizes = [1.0, 0.2, 0.05]
+    path = [Run(f"{100 * size:g}%", 0.9 + size / 20, size, size, dense_flops=size**0.5) for size in sizes]
+    scratch = [replace(run, label=HOSTILE, accuracy=0.9) for run in path[1:]]
+    series = (Series("path", tuple(path), joined=True), Series(HOSTILE, tuple(scratch), joined=True))
+    page = Page("a path", study=Study(series, "target"), score="test accuracy", configuration=(("seed", "0"),))
+    return write_page(page, tmp_path_factory.mktemp("study") / "report.html")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
+def test_a_study_renders_and_answers(browser: Browser, study: Path, width: int, scheme: Scheme) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(study, width, scheme)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    point = hover(browser, "tradeoff", ".points path:nth-child(2)")
+    assert all(part in point for part in ("20%", "test accuracy 91.00%", "weights kept 20.00%", "shrink 44.72%"))
+    browser.driver.find_element(By.ID, "tradeoff-choice").send_keys(Keys.END)
+    xs = "return document.getElementById('tradeoff').data[0].x.map(Math.round)"
+    browser.wait(lambda: browser.run(xs) == [100, 45, 22])
+    labels = "return [...document.querySelectorAll('#tradeoff .legendtext')].map(text => text.textContent)"
+    assert HOSTILE in browser.run(labels)
+    assert browser.run("return document.querySelectorAll('main img, .plot a[href]').length") == 0
     assert browser.messages() == []
 
 

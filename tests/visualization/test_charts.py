@@ -10,7 +10,8 @@ from gossamer.visualization import Epoch, Page, Run
 from gossamer.visualization.charts import Chart, kept_axis
 from gossamer.visualization.network_charts import histogram_chart, layer_chart, variant_charts
 from gossamer.visualization.sections import sections
-from gossamer.visualization.training_charts import pareto_front, tradeoff_chart, training_charts
+from gossamer.visualization.tradeoff import pareto_front, tradeoff_chart
+from gossamer.visualization.training_charts import training_charts
 
 from .conftest import HOSTILE
 
@@ -75,7 +76,7 @@ def test_every_run_is_a_point_that_says_what_it_is(count: int) -> None:
     assert chart is not None
     traces = [trace for trace in chart.figures[""]["data"] if trace["mode"] == "markers"]
     points = [point for trace in traces for point in zip(trace["x"], trace["y"], trace["customdata"], strict=True)]
-    assert [details[0] for _, _, details in points] == [run.label for run in runs]
+    assert [hover.split("</b>")[0] for _, _, hover in points] == [f"<b>{run.label}" for run in runs]
     assert [(x, y) for x, y, _ in points] == [(100 * run.params_kept, 100 * run.accuracy) for run in runs]
 
 

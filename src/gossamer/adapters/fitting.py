@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gossamer.adapters.target import options_for
 from gossamer.errors import GossamerError
 from gossamer.proximal import attach
 from gossamer.regularizers import Regularizer
+from gossamer.targets import Reached, Target
 
 __all__ = ["Problem", "train"]
 
@@ -56,7 +59,15 @@ class Problem:
         optimizer.step()
 
 
-def train(problem: Problem, network: nn.Module, regularizer: Regularizer, *, epochs: int, hold_at: float) -> None:
+def train(
+    problem: Problem,
+    network: nn.Module,
+    regularizer: Regularizer,
+    *,
+    epochs: int,
+    hold_at: float,
+    target: Target | None,
+) -> Reached | None:
     """Minimise loss + strength * Omega in place, with a learning rate that falls to zero.
 
     Args:
@@ -65,16 +76,22 @@ def train(problem: Problem, network: nn.Module, regularizer: Regularizer, *, epo
         regularizer: The penalty.
         epochs: Passes over the data.
         hold_at: The fraction of the epochs after which the penalty ends and the zeros stay.
+        target: The size to reach by then; it drives the strength.
+
+    Returns:
+        How the target was reached; None without one.
     """
     optimizer = problem.optimizer(network)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    handle = attach(optimizer, regularizer)
+    batches = math.ceil(len(problem.inputs) / problem.batch_size)
+    handle = attach(optimizer, regularizer, **options_for(target, hold_at, epochs * batches))
     network.train()
     for epoch in range(epochs):
-        if not handle.held and epoch >= hold_at * epochs:
+        if target is None and not handle.held and epoch >= hold_at * epochs:
             handle.hold()
         for batch in problem.batches():
             problem.step(network, optimizer, batch)
         scheduler.step()
     handle.remove()
     network.eval()
+    return handle.reached

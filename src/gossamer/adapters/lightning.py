@@ -17,10 +17,10 @@ from torch import nn
 
 from gossamer.adapters.requirements import missing
 from gossamer.adapters.sizes import sizes
-from gossamer.adapters.training import SparseTraining
+from gossamer.adapters.target import SizeToReach
+from gossamer.adapters.training import SparseTraining, WithTraining
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.proximal import ProximalStep
 from gossamer.regularizers import Regularizer
 
 try:
@@ -34,7 +34,7 @@ except ImportError:
 __all__ = ["SparsityCallback"]
 
 
-class SparsityCallback(Callback):
+class SparsityCallback(WithTraining, Callback):
     """Trains with a regularizer: attached at the start of `fit`, zeros held towards the end, shrunk at the end.
 
     After every epoch it logs the sizes (`gossamer/params_kept`, `gossamer/flops_kept`, `gossamer/units_alive`).
@@ -44,13 +44,17 @@ class SparsityCallback(Callback):
         regularizer: From the network to its regularizer.
         example: An input of the network; by default the module's `example_input_array`.
         network: The name of the submodule to regularize and shrink, such as `"net"`; by default the whole module.
-        hold_at: The fraction of the training after which the penalty ends and the zeros stay; None for never.
+        target: The size to reach: a `gossamer.Target`, or the fraction of weights to keep. The regularizer then needs
+            no strength.
+        hold_at: The fraction of the training after which the target is reached, the penalty ends and the zeros stay;
+            None for never (a target: at the end).
         compact_every: Remove dead units after every so many epochs, which makes the rest of the training faster.
         shrink: Whether to shrink the network at the end. That it can be shrunk is seen at the start.
-        options: Options of `gossamer.attach`.
+        options: Further options of `gossamer.attach`.
 
     Attributes:
         small: The shrunk network, once `fit` has ended.
+        reached: How the target was reached, once it has ended.
     """
 
     def __init__(
@@ -59,27 +63,18 @@ class SparsityCallback(Callback):
         example: Example | None = None,
         *,
         network: str = "",
+        target: SizeToReach | None = None,
         hold_at: float | None = 0.75,
         compact_every: int | None = None,
         shrink: bool = True,
         **options: Any,
     ) -> None:
         self._training = SparseTraining(
-            regularizer, hold_at=hold_at, compact_every=compact_every, shrink=shrink, options=options
+            regularizer, target=target, hold_at=hold_at, compact_every=compact_every, shrink=shrink, **options
         )
         self._example = example
         self._network = network
         self._steps = math.inf
-
-    @property
-    def small(self) -> nn.Module | None:
-        """The shrunk network, once `fit` has ended; None before."""
-        return self._training.small
-
-    @property
-    def handle(self) -> ProximalStep | None:
-        """What `gossamer.attach` returned; None when no training runs."""
-        return self._training.handle
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Before Lightning restores a checkpoint."""

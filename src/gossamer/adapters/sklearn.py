@@ -3,6 +3,8 @@
 estimator = SparseClassifier(strength=1e-3).fit(X, y)
 estimator.score(X_test, y_test), estimator.sparsity_
 
+SparseClassifier(target=0.05).fit(X, y)               # a twentieth of the weights, or any gossamer.Target
+
 estimator = SparseClassifier(n_features=50).fit(X, y)
 estimator.selected_features_                          # the network reads these 50 features and no other
 SparseClassifier().path(X, y, [200, 100, 50])         # three fitted estimators, from one selection
@@ -11,12 +13,13 @@ SparseClassifier().path(X, y, [200, 100, 50])         # three fitted estimators,
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +29,7 @@ from torch import Tensor, nn
 from gossamer.adapters.feature_selection import first_layer, importances, keep_features_, select_features
 from gossamer.adapters.fitting import Problem, train
 from gossamer.adapters.requirements import missing
+from gossamer.adapters.target import SizeToReach, as_target
 from gossamer.errors import GossamerError
 from gossamer.measurement import measure
 from gossamer.regularizers import Regularizer, integrated_tl1
@@ -43,12 +47,54 @@ __all__ = ["SparseClassifier", "SparseRegressor"]
 
 Network = nn.Module | Callable[[int, int], nn.Module]
 Array = NDArray[Any]
+_Class = TypeVar("_Class", bound=type)
 
 _HIDDEN = 100  # units of the default network
 
 
+_PARAMETERS = """\
+Args:
+    network: A module, of which a copy is trained, or a function from the numbers of features and outputs to a
+        module; by default a perceptron with one hidden layer of 100 units.
+    regularizer: From a module and the strength to a regularizer, such as `gossamer.l1`; by default
+        `gossamer.integrated_tl1`. With a target the strength is None, and for a target other than `params` the
+        keyword `example` is given too.
+    strength: The strength of the penalty; a target needs none.
+    target: The size that the network has to have: a `gossamer.Target`, or the fraction of weights to keep, such
+        as 0.05. It is reached after `hold_at` of the training, by a strength that is found on the way.
+    n_features: How many features to select. The network then reads exactly so many, by its first layer; by
+        default all.
+    epochs: Passes over the data. The selection of features takes some more.
+    lr: The learning rate of stochastic gradients with momentum; it falls to zero.
+    batch_size: Samples in a batch.
+    hold_at: The fraction of the epochs after which the penalty ends and the zeros stay.
+    random_state: Determines the initial weights and the order of the samples.
+"""
+
+_ATTRIBUTES = {
+    "sparsity_": "The fraction of its weights that are exactly zero.",
+    "reached_": "How the target was reached; None without one.",
+    "selected_features_": "The indices of the selected features, exactly `n_features` of them; without it, of the\n"
+    "        features that the network uses.",
+    "feature_importances_": "For each feature the norm of the weights that read it.",
+    "n_features_in_": "The number of features of the data.",
+    "n_iter_": "Epochs that were run.",
+}
+
+
+def _documented(**attributes: str) -> Callable[[_Class], _Class]:
+    """Add the parameters and attributes that both estimators have to the docstring of a class."""
+
+    def documented(estimator: _Class) -> _Class:
+        found = "".join(f"    {name}: {text}\n" for name, text in (attributes | _ATTRIBUTES).items())
+        estimator.__doc__ = f"{inspect.cleandoc(estimator.__doc__ or '')}\n\n{_PARAMETERS}\nAttributes:\n{found}"
+        return estimator
+
+    return documented
+
+
 class _SparseEstimator(BaseEstimator):
-    """What the two estimators share; their docstrings describe the parameters."""
+    """What the two estimators share; `_documented` adds the parameters to their docstrings."""
 
     def __init__(
         self,
@@ -56,6 +102,7 @@ class _SparseEstimator(BaseEstimator):
         *,
         regularizer: Callable[..., Regularizer] | None = None,
         strength: float = 1e-3,
+        target: SizeToReach | None = None,
         n_features: int | None = None,
         epochs: int = 100,
         lr: float = 0.05,
@@ -66,6 +113,7 @@ class _SparseEstimator(BaseEstimator):
         self.network = network
         self.regularizer = regularizer
         self.strength = strength
+        self.target = target
         self.n_features = n_features
         self.epochs = epochs
         self.lr = lr
@@ -149,13 +197,20 @@ class _SparseEstimator(BaseEstimator):
         return network, Problem(_tensor(X, network), targets, self._loss, self.lr, self.batch_size)
 
     def _train(self, network: nn.Module, problem: Problem, selected: Tensor | None) -> None:
-        regularizer = (self.regularizer or integrated_tl1)(network, self.strength)
+        regularizer, target = self._penalty(network, problem), as_target(self.target)
         kept = None
         if selected is not None:
             kept = keep_features_(first_layer(network, self.n_features_in_, problem.inputs[:2]), selected)
-        train(problem, network, regularizer, epochs=self.epochs, hold_at=self.hold_at)
+        self.reached_ = train(problem, network, regularizer, epochs=self.epochs, hold_at=self.hold_at, target=target)
         if kept is not None:
             kept.remove()
+
+    def _penalty(self, network: nn.Module, problem: Problem) -> Regularizer:
+        recipe: Callable[..., Regularizer] = self.regularizer or integrated_tl1
+        target = as_target(self.target)
+        if target is None:
+            return recipe(network, self.strength)
+        return recipe(network, None, **({} if target.kind == "params" else {"example": problem.inputs[:1]}))
 
     def _made(self, features: int, outputs: int) -> nn.Module:
         if self.network is None:
@@ -181,6 +236,7 @@ class _SparseEstimator(BaseEstimator):
                 name == "n_features" and value is None
             ):
                 raise GossamerError(f"`{name}` must be a whole number, {least} or more; received {value!r}.")
+        as_target(self.target)
         if not (isinstance(self.lr, Real) and 0 < self.lr < math.inf):
             raise GossamerError(f"`lr` must be a positive number; received {self.lr!r}.")
         if not (isinstance(self.hold_at, Real) and 0 <= self.hold_at <= 1):
@@ -208,34 +264,11 @@ def _tensor(X: Array, network: nn.Module) -> Tensor:
     return torch.tensor(X, dtype=dtype)
 
 
+@_documented(classes_="The classes.", network_="The trained network.")
 class SparseClassifier(ClassifierMixin, _SparseEstimator):
     """A classifier: a network that is trained with a sparsity penalty on the mean cross-entropy.
 
     Scale the features before (`make_pipeline(StandardScaler(), SparseClassifier())`).
-
-    Args:
-        network: A module, of which a copy is trained, or a function from the numbers of features and outputs to a
-            module; by default a perceptron with one hidden layer of 100 units.
-        regularizer: From a module and the strength to a regularizer, such as `gossamer.l1`; by default
-            `gossamer.integrated_tl1`.
-        strength: The strength of the penalty.
-        n_features: How many features to select. The network then reads exactly so many, by its first layer; by
-            default all.
-        epochs: Passes over the data. The selection of features takes some more.
-        lr: The learning rate of stochastic gradients with momentum; it falls to zero.
-        batch_size: Samples in a batch.
-        hold_at: The fraction of the epochs after which the penalty ends and the zeros stay.
-        random_state: Determines the initial weights and the order of the samples.
-
-    Attributes:
-        classes_: The classes.
-        network_: The trained network.
-        sparsity_: The fraction of its weights that are exactly zero.
-        selected_features_: The indices of the selected features, exactly `n_features` of them; without it, of the
-            features that the network uses.
-        feature_importances_: For each feature the norm of the weights that read it.
-        n_features_in_: The number of features of the data.
-        n_iter_: Epochs that were run.
     """
 
     def predict(self, X: Any) -> Array:
@@ -257,34 +290,12 @@ class SparseClassifier(ClassifierMixin, _SparseEstimator):
         return nn.functional.cross_entropy(outputs, targets)
 
 
+@_documented(network_="The trained network; its output is the standardized target.")
 class SparseRegressor(RegressorMixin, _SparseEstimator):
     """A regressor: a network that is trained with a sparsity penalty on half the mean squared error.
 
     The network sees the target standardized, so that the strength does not depend on its unit. Scale the features
     before (`make_pipeline(StandardScaler(), SparseRegressor())`).
-
-    Args:
-        network: A module, of which a copy is trained, or a function from the numbers of features and outputs to a
-            module; by default a perceptron with one hidden layer of 100 units.
-        regularizer: From a module and the strength to a regularizer, such as `gossamer.l1`; by default
-            `gossamer.integrated_tl1`.
-        strength: The strength of the penalty.
-        n_features: How many features to select. The network then reads exactly so many, by its first layer; by
-            default all.
-        epochs: Passes over the data. The selection of features takes some more.
-        lr: The learning rate of stochastic gradients with momentum; it falls to zero.
-        batch_size: Samples in a batch.
-        hold_at: The fraction of the epochs after which the penalty ends and the zeros stay.
-        random_state: Determines the initial weights and the order of the samples.
-
-    Attributes:
-        network_: The trained network; its output is the standardized target.
-        sparsity_: The fraction of its weights that are exactly zero.
-        selected_features_: The indices of the selected features, exactly `n_features` of them; without it, of the
-            features that the network uses.
-        feature_importances_: For each feature the norm of the weights that read it.
-        n_features_in_: The number of features of the data.
-        n_iter_: Epochs that were run.
     """
 
     def predict(self, X: Any) -> Array:

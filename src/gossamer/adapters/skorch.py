@@ -15,10 +15,12 @@ from torch import nn
 
 from gossamer.adapters.requirements import missing
 from gossamer.adapters.sizes import sizes
+from gossamer.adapters.target import SizeToReach
 from gossamer.adapters.training import SparseTraining
 from gossamer.example import Example
 from gossamer.proximal import ProximalStep
 from gossamer.regularizers import Regularizer
+from gossamer.targets import Reached
 
 try:
     from skorch import NeuralNet
@@ -33,19 +35,22 @@ class SparsityCallback(Callback):
     """Trains with a regularizer: attached at the start of `fit`, zeros held towards the end, shrunk at the end.
 
     After every epoch it records the sizes in the history (`gossamer/params_kept`, `gossamer/flops_kept`,
-    `gossamer/units_alive`). skorch's checkpoints hold all that is needed to resume; list this callback before
-    `LoadInitState`, which loads them. The epochs of the history and the `max_epochs` that are still to come
-    are the whole training.
+    `gossamer/units_alive`). skorch's checkpoints hold all that is needed to resume (`LoadInitState`). The epochs of the
+    history and the `max_epochs` that are still to come are the whole training.
 
     Args:
         regularizer: From the module to its regularizer.
         example: An input of the module.
-        hold_at: The fraction of the training after which the penalty ends and the zeros stay; None for never.
+        target: The size to reach: a `gossamer.Target`, or the fraction of weights to keep. The regularizer then needs
+            no strength.
+        hold_at: The fraction of the training after which the target is reached, the penalty ends and the zeros stay;
+            None for never (a target: at the end).
         shrink: Whether to shrink the module at the end. That it can be shrunk is seen at the start.
-        options: Options of `gossamer.attach`.
+        options: Further options of `gossamer.attach`.
 
     Attributes:
         small_: The shrunk module, once `fit` has ended.
+        reached_: How the target was reached, once `fit` has ended.
     """
 
     def __init__(
@@ -53,12 +58,14 @@ class SparsityCallback(Callback):
         regularizer: Callable[[nn.Module], Regularizer],
         example: Example,
         *,
+        target: SizeToReach | None = None,
         hold_at: float | None = 0.75,
         shrink: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.example = example
+        self.target = target
         self.hold_at = hold_at
         self.shrink = shrink
         self.options = options
@@ -67,11 +74,7 @@ class SparsityCallback(Callback):
         """Before the module is made."""
         # Without compaction: skorch makes its optimizer before it loads a checkpoint, which may be of fewer parameters.
         self.training_ = SparseTraining(
-            self.regularizer,
-            hold_at=self.hold_at,
-            compact_every=None,
-            shrink=self.shrink,
-            options=dict(self.options or {}),
+            self.regularizer, target=self.target, hold_at=self.hold_at, shrink=self.shrink, **(self.options or {})
         )
         return self
 
@@ -81,22 +84,28 @@ class SparsityCallback(Callback):
         return self.training_.small
 
     @property
+    def reached_(self) -> Reached | None:
+        """How the target was reached, once `fit` has ended; None without a target."""
+        return self.training_.reached
+
+    @property
     def handle_(self) -> ProximalStep | None:
         """What `gossamer.attach` returned; None when no training runs."""
         return self.training_.handle
 
     def on_train_begin(self, net: NeuralNet, X: Any = None, y: Any = None, **others: Any) -> None:
-        """Attach, before `LoadInitState` restores the state of module and optimizer."""
-        del X, y, others
-        self.training_.start(net.module_, self.example, net.optimizer_, steps=net.max_epochs)
+        """A new training: it is attached in its first epoch, when its data and its history are known."""
+        del net, X, y, others
         self.epochs_: int | None = None
 
-    def on_epoch_begin(self, net: NeuralNet, **others: Any) -> None:
-        """Hold when it is time."""
+    def on_epoch_begin(self, net: NeuralNet, dataset_train: Any = None, **others: Any) -> None:
+        """Attach before the first epoch; hold when it is time."""
         del others
         done = len(net.history) - 1  # the epoch that begins is in the history already
         if self.epochs_ is None:
             self.epochs_ = done + net.max_epochs
+            batches = len(net.get_iterator(dataset_train, training=True))
+            self.training_.start(net.module_, self.example, net.optimizer_, steps=self.epochs_ * batches)
         self.training_.advance(done, self.epochs_)
 
     def on_epoch_end(self, net: NeuralNet, **others: Any) -> None:

@@ -13,16 +13,18 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from gossamer.adapters.compaction import CarriedSizes, compact_
+from gossamer.adapters.target import SizeToReach, as_target, options_for
 from gossamer.errors import GossamerError
 from gossamer.example import Example
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import ProximalStep, attach
 from gossamer.regularizers import Regularizer
 from gossamer.shrinking import plan, shrink
+from gossamer.targets import Reached
 
-__all__ = ["SparseTraining"]
+__all__ = ["SparseTraining", "WithTraining"]
 
-_ATTACH_OPTIONS = inspect.signature(attach).parameters.keys() - {"optimizer", "regularizer"}
+_ATTACH_OPTIONS = inspect.signature(attach).parameters.keys() - {"optimizer", "regularizer", "target", "steps"}
 
 
 class SparseTraining:
@@ -34,16 +36,18 @@ class SparseTraining:
     Attributes:
         handle: What `gossamer.attach` returned; None when no training runs.
         small: The shrunk network after the training; None before.
+        reached: How the target was reached, once it is.
     """
 
     def __init__(
         self,
         regularizer: Callable[[nn.Module], Regularizer],
         *,
-        hold_at: float | None,
-        compact_every: int | None,
-        shrink: bool,
-        options: dict[str, Any],
+        target: SizeToReach | None = None,
+        hold_at: float | None = 0.75,
+        compact_every: int | None = None,
+        shrink: bool = True,
+        **options: Any,
     ) -> None:
         if not callable(regularizer):
             raise GossamerError(
@@ -60,6 +64,8 @@ class SparseTraining:
             )
         self.handle: ProximalStep | None = None
         self.small: nn.Module | None = None
+        self.reached: Reached | None = None
+        self._target = as_target(target)
         self._regularizer = regularizer
         self._hold_at = hold_at
         self._compact_every = compact_every
@@ -79,19 +85,20 @@ class SparseTraining:
             model: The network.
             example: An input of it.
             optimizer: What trains it.
-            steps: How long the training will be, in steps or epochs; infinite if it has no end.
+            steps: How long the training will be, in optimizer steps; infinite if it has no end.
         """
         self.stop()
         self.prepare(model)
-        self.small = None
+        self.small = self.reached = None
         self._require_end(steps)
+        aim = options_for(self._target, self._hold_at, steps)
         self._model, self._optimizer = model, optimizer
         self._example = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(_device(model)), example)
         if self._shrinks or self._carried is not None:
             plan(model, self._example)
         resumed = None if self._carried is None else self._carried.full
         self._full = measure(model, self._example) if resumed is None else resumed
-        self.handle = attach(optimizer, self._regularizer(model), **self._options)
+        self.handle = attach(optimizer, self._regularizer(model), **aim, **self._options)
         return self.handle
 
     def _require_end(self, total: float) -> None:
@@ -102,9 +109,13 @@ class SparseTraining:
             )
 
     def advance(self, done: float, total: float) -> None:
-        """Hold the zeros once `hold_at` of the training is done; `total` steps or epochs are all of it."""
+        """Hold the zeros once `hold_at` of the training is done; `total` steps or epochs are all of it.
+
+        A target is reached, and its zeros are held, by the step itself.
+        """
         if (
             self.handle is not None
+            and self._target is None
             and self._hold_at is not None
             and done >= self._hold_at * total
             and not self.handle.held
@@ -132,8 +143,30 @@ class SparseTraining:
     def stop(self) -> None:
         """Detach the regularizer."""
         if self.handle is not None:
+            self.reached = self.handle.reached
             self.handle.remove()
             self.handle = None
+
+
+class WithTraining:
+    """What a callback shows of its training, under the same names with every trainer."""
+
+    _training: SparseTraining
+
+    @property
+    def small(self) -> nn.Module | None:
+        """The shrunk network, once the training has ended; None before."""
+        return self._training.small
+
+    @property
+    def handle(self) -> ProximalStep | None:
+        """What `gossamer.attach` returned; None when no training runs."""
+        return self._training.handle
+
+    @property
+    def reached(self) -> Reached | None:
+        """How the target was reached, once the training has ended; None without a target."""
+        return self._training.reached
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -16,10 +16,10 @@ from torch.optim import Optimizer
 
 from gossamer.adapters.requirements import missing
 from gossamer.adapters.sizes import sizes
-from gossamer.adapters.training import SparseTraining
+from gossamer.adapters.target import SizeToReach
+from gossamer.adapters.training import SparseTraining, WithTraining
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.proximal import ProximalStep
 from gossamer.regularizers import Regularizer
 
 try:
@@ -31,7 +31,7 @@ except ImportError as error:
 __all__ = ["SparsityCallback"]
 
 
-class SparsityCallback(TrainerCallback):
+class SparsityCallback(WithTraining, TrainerCallback):
     """Trains with a regularizer: attached at the start, zeros held towards the end, shrunk at the end.
 
     It adds the sizes (`gossamer/params_kept`, `gossamer/flops_kept`, `gossamer/units_alive`) to what the trainer logs
@@ -41,13 +41,17 @@ class SparsityCallback(TrainerCallback):
     Args:
         regularizer: From the model to its regularizer.
         example: An input of the model, such as `{"input_ids": ids[:1]}`.
-        hold_at: The fraction of the training after which the penalty ends and the zeros stay; None for never.
+        target: The size to reach: a `gossamer.Target`, or the fraction of weights to keep. The regularizer then needs
+            no strength.
+        hold_at: The fraction of the training after which the target is reached, the penalty ends and the zeros stay;
+            None for never (a target: at the end).
         compact_every: Remove dead units after every so many epochs, which makes the rest of the training faster.
         shrink: Whether to shrink the model at the end. That it can be shrunk is seen at the start.
-        options: Options of `gossamer.attach`.
+        options: Further options of `gossamer.attach`.
 
     Attributes:
         small: The shrunk model, once `train` has ended.
+        reached: How the target was reached, once it has ended.
     """
 
     def __init__(
@@ -55,26 +59,17 @@ class SparsityCallback(TrainerCallback):
         regularizer: Callable[[nn.Module], Regularizer],
         example: Example,
         *,
+        target: SizeToReach | None = None,
         hold_at: float | None = 0.75,
         compact_every: int | None = None,
         shrink: bool = True,
         **options: Any,
     ) -> None:
         self._training = SparseTraining(
-            regularizer, hold_at=hold_at, compact_every=compact_every, shrink=shrink, options=options
+            regularizer, target=target, hold_at=hold_at, compact_every=compact_every, shrink=shrink, **options
         )
         self._example = example
         self._compact_every = compact_every
-
-    @property
-    def small(self) -> nn.Module | None:
-        """The shrunk model, once `train` has ended; None before."""
-        return self._training.small
-
-    @property
-    def handle(self) -> ProximalStep | None:
-        """What `gossamer.attach` returned; None when no training runs."""
-        return self._training.handle
 
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **others: Any

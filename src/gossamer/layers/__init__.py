@@ -18,7 +18,7 @@ from gossamer.layers.find import (
 from gossamer.layers.kind import LayerKind
 from gossamer.layers.kinds import kind_of, layouts, register_kind
 from gossamer.layers.layout import Groups, Layout, require_groups
-from gossamer.layers.sharding import is_sharded, local_part, require_whole, reshard_, whole
+from gossamer.layers.sharding import gathered, is_sharded, local_part, own_part, require_whole, reshard_, whole
 
 __all__ = [
     "CompactMultiheadAttention",
@@ -30,6 +30,7 @@ __all__ = [
     "call_order",
     "compact_attention",
     "find_weights",
+    "gathered",
     "is_compactable",
     "is_parameter",
     "is_sharded",
@@ -38,6 +39,7 @@ __all__ = [
     "local_part",
     "multiply_adds",
     "original_module",
+    "own_part",
     "plain_name",
     "register_kind",
     "require_groups",

@@ -12,7 +12,9 @@ from gossamer.errors import GossamerError
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-__all__ = ["is_sharded", "local_part", "refuse_flat_parameters", "require_whole", "reshard_", "whole"]
+__all__ = [
+    "gathered", "is_sharded", "local_part", "own_part", "refuse_flat_parameters", "require_whole", "reshard_", "whole",
+]  # fmt: skip
 
 
 def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
@@ -29,6 +31,25 @@ def local_part(tensor: Tensor) -> Tensor:
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor, gathered from its processes; all of them have to call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def gathered(part: Tensor, like: Tensor) -> Tensor:
+    """The whole tensor of which this process has `part`, spread as `like` is; all processes have to call this."""
+    if not is_sharded(like):
+        return part
+    from torch.distributed.tensor import DTensor
+
+    spread = DTensor.from_local(part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
+    return spread.full_tensor()
+
+
+def own_part(tensor: Tensor, like: Tensor) -> Tensor:
+    """The part of a whole tensor that this process has of `like`; nothing is sent."""
+    if not is_sharded(like):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None).to_local()
 
 
 def reshard_(model: nn.Module) -> None:

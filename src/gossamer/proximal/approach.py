@@ -31,11 +31,12 @@ from gossamer.regularizers import Regularizer
 from gossamer.regularizers.shards import total_over_shards
 from gossamer.targets import Controller, Reached, Size, Target
 
-__all__ = ["Approach", "makes_zeros", "zero_untrained_"]
+__all__ = ["FEWEST_STEPS", "Approach", "makes_zeros", "zero_untrained_"]
 
 _MEASUREMENTS = 300  # of the estimated size, in a run
 _CALIBRATIONS = 6  # by the exact size
-_FEWEST_STEPS = 50
+FEWEST_STEPS = 50
+"""The size has to be measured often enough to lead the strength to a target."""
 _CUT_FROM = 0.92
 _CUT_WITHIN = 1.04  # of the target
 _AIM = {"params": 1.03, "flops": 1.03, "dense_params": 1.1, "dense_flops": 1.1, "bytes": 1.03}
@@ -85,7 +86,8 @@ class Approach:
     def cut(self, step: int, moves: Sequence[Move], take: Take) -> None:
         """Take the proximal step that leaves the size that was asked for; from above or, if fewer are left, below."""
         assert self._before is not None
-        cut_(moves, take, self._size.exact, self._size.asked)
+        unit_costs = [self._size.unit_cost(move.rule.weight) for move in moves]
+        cut_(moves, take, self._size.exact, self._size.asked, unit_costs)
         self.reached = Reached(self.target, self._size.full, self._before, self._size.exact(), step, self.strength)
 
     def verify(self) -> None:
@@ -183,6 +185,7 @@ class Approach:
             self._calibrated = progress
             zero_untrained_(moves())
             size = self._size.exact()
+            self._controller.unit = self._size.largest_unit()
         return size
 
     def _warn_if_far(self, size: float) -> None:
@@ -223,9 +226,9 @@ def _checked_steps(target: Target, regularizer: Regularizer, steps: int | None) 
     if steps is None:
         raise GossamerError("`target` needs `steps`: the number of optimizer steps after which it must be reached.")
     whole = isinstance(steps, int) and not isinstance(steps, bool)
-    if not whole or steps < _FEWEST_STEPS:
+    if not whole or steps < FEWEST_STEPS:
         raise GossamerError(
-            f"`steps` must be an integer, at least {_FEWEST_STEPS}: the size has to be measured often enough to lead "
+            f"`steps` must be an integer, at least {FEWEST_STEPS}: the size has to be measured often enough to lead "
             f"the strength to a target; received {steps!r}."
         )
     if not makes_zeros(regularizer):

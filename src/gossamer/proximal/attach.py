@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.layers import is_sharded
-from gossamer.penalties import L1MinusL2
+from gossamer.penalties import L1MinusL2, Penalty, ScalarPenalty
 from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
 from gossamer.proximal.fused_units import FusedUnits
@@ -97,9 +97,13 @@ def attach(
     _require_owned(levels, regularizer)
     _require_values(regularizer)
     _require_new(regularizer)
+    if len(levels) > 1 and is_partition(levels[-2]):
+        _require_apart(regularizer, target)
     sharded = any(is_sharded(rule.weight.parameter) for rule in regularizer.rules)
     if sharded:
-        _require_shards(regularizer, target)
+        _require_shards(regularizer)
+    if regularizer.units is not None:
+        regularizer.units.place()
     if adaptive:
         _require_metric(regularizer)
     handle = ProximalStep(
@@ -195,8 +199,9 @@ def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:
 
 
 def _fused_units(regularizer: Regularizer, compile: Compile) -> FusedUnits | None:  # noqa: A002
-    on_cpu = all(rule.weight.parameter.device.type == "cpu" for rule in regularizer.rules)
-    if regularizer.units is None or not on_cpu or not _wants_kernel(regularizer, compile):
+    parameters = [rule.weight.parameter for rule in regularizer.rules]
+    here = all(weight.device.type == "cpu" and not is_sharded(weight) for weight in parameters)
+    if regularizer.units is None or not here or not _wants_kernel(regularizer, compile):
         return None
     kernel = load_unit_kernel()
     return None if kernel is None else FusedUnits(kernel)
@@ -245,14 +250,28 @@ def _require_values(regularizer: Regularizer) -> None:
         )
 
 
-def _require_shards(regularizer: Regularizer, target: Target | None) -> None:
+def _require_apart(regularizer: Regularizer, target: Target | None) -> None:
+    """Check that the proximal step of each weight needs no other weight: ZeRO gives each process some of them."""
+    on_units = regularizer.units is not None and bool(regularizer.units.terms)
+    if target is None and not on_units:
+        return
+    what = "A regularizer on units" if on_units else "`target`"
+    raise GossamerError(
+        f"{what} needs all weights in the optimizer of every process, and ZeroRedundancyOptimizer gives each process a "
+        "part of them. Use the optimizer itself, `torch.distributed.fsdp.fully_shard`, or groups inside single weights "
+        "('outputs', 'inputs', 'taps') and a strength."
+    )
+
+
+def _require_shards(regularizer: Regularizer) -> None:
     """Check that every penalty has a step on the groups of sharded weights."""
-    if regularizer.units is not None or target is not None:
-        what = "`target`" if regularizer.units is None else "A regularizer on units"
-        raise GossamerError(
-            f"{what} needs whole weights in every process, and those of this model are sharded (DTensor). Use "
-            "DistributedDataParallel, or groups of single weights ('outputs', 'inputs', 'taps') and a strength."
-        )
+    on_units = () if regularizer.units is None else regularizer.units.terms
+    for penalty in (term.penalty for term in on_units):
+        if not isinstance(penalty, ScalarPenalty) and type(penalty).split_kernel is Penalty.split_kernel:
+            raise GossamerError(
+                "The weights are sharded (DTensor), so units are in several processes, and "
+                f"{type(penalty).__name__} has no proximal step on such groups. Use another penalty."
+            )
     for rule in regularizer.rules:
         weight: Tensor = rule.weight.parameter
         if not is_sharded(weight):

@@ -9,6 +9,13 @@ Where several weights become zero at once (a group, equal magnitudes), they are 
 and the number of them is found by bisection as well. The size is thus met to one weight; where whole units count, to
 one unit.
 
+If a unit is a large part of the network, its removal may leave room for smaller ones of other weights. Then the zeros
+of the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so
+on with the next largest.
+
+Of sharded weights all processes count together. The ties are ordered over the whole weight, which is gathered for that,
+one weight after the other and once in a training.
+
 Only the zeros of that step are taken. The weights that remain keep their values: shrinking them would change the
 network more than the zeros do.
 """
@@ -17,12 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from gossamer.layers import gathered, local_part, own_part
 from gossamer.proximal.fused import Move
+from gossamer.regularizers.shards import total_over_shards
 
 __all__ = ["cut_", "step_to_half"]
 
@@ -31,6 +39,8 @@ Take = Callable[[list[Move]], None]
 _EXPONENTS = (-60.0, 100.0)  # steps from 2^-60 to 2^100
 _BISECTIONS = 40
 _ROUGH = 14  # bisections to a hundredth of an octave
+_CLOSE = 0.99  # of the size that was asked for: not worth filling
+_MOST_FILLED = 8  # weights whose zeros are kept in turn
 
 
 def step_to_half(moves: Sequence[Move], take: Take) -> float | None:
@@ -42,7 +52,9 @@ def step_to_half(moves: Sequence[Move], take: Take) -> float | None:
     return step if step < math.inf else None
 
 
-def cut_(moves: Sequence[Move], take: Take, size: Callable[[], float], asked: float) -> None:
+def cut_(
+    moves: Sequence[Move], take: Take, size: Callable[[], float], asked: float, unit_costs: Sequence[float] = ()
+) -> None:
     """Set weights to zero until the size is at most `asked`, and as little below as possible.
 
     Args:
@@ -50,18 +62,19 @@ def cut_(moves: Sequence[Move], take: Take, size: Callable[[], float], asked: fl
         take: takes proximal steps.
         size: the present size of the network.
         asked: the size to reach.
+        unit_costs: what a unit of each move's weight counts at most. Without them the room that large units leave
+            is not filled.
     """
     if size() <= asked:
         return
     trial = _Trial(moves, take)
-    low, high = trial.bracket(size, asked)
-    trial.order_between(low, high)
-    first, last = -1, trial.ties  # with this many ties at zero the size is too large, and small enough
-    while last - first > 1:
-        middle = (first + last) // 2
-        trial.zero(middle)
-        first, last = (first, middle) if size() <= asked else (middle, last)
-    trial.zero(last)
+    trial.cut(size, asked)
+    largest_first = sorted(range(len(unit_costs)), key=lambda index: -unit_costs[index])
+    for index in largest_first[:_MOST_FILLED]:
+        if size() >= _CLOSE * asked:
+            return
+        trial.keep_zeros(index)
+        trial.cut(size, asked)
 
 
 class _Trial:
@@ -72,28 +85,52 @@ class _Trial:
         still = all(isinstance(move.step, float | int) and move.step == 0 for move in moves)
         self._moves = [move._replace(step=1.0) for move in moves] if still else list(moves)
         self._take = take
-        self._before = [move.weight.detach().clone() for move in moves]
+        self._parts = [local_part(move.weight.detach()) for move in moves]  # those of this process
+        self._before = [part.clone() for part in self._parts]
         self._low: list[Tensor] = []  # where weights are not zero whatever ties are
         self._rank: list[Tensor] = []  # of the ties, by magnitude; elsewhere the largest number
+        self._kept: dict[int, Tensor] = {}  # weights whose zeros do not change any more: where they are not zero
         self.ties = 0
 
     def restore(self) -> None:
-        """The weights as they were."""
-        for move, before in zip(self._moves, self._before, strict=True):
-            move.weight.copy_(before)
+        """The weights as they were, except for zeros that are kept."""
+        for part, before in zip(self._parts, self._before, strict=True):
+            part.copy_(before)
+        self._zero_again()
+
+    def keep_zeros(self, index: int) -> None:
+        """Keep the present zeros of one weight."""
+        self._kept[index] = self._parts[index] != 0
+
+    def cut(self, size: Callable[[], float], asked: float) -> None:
+        """Take the shortest step after which the size is at most `asked`, to one weight."""
+        low, high = self.bracket(size, asked)
+        self.order_between(low, high)
+        first, last = -1, self.ties  # with this many ties at zero the size is too large, and small enough
+        while last - first > 1:
+            middle = (first + last) // 2
+            self.zero(middle)
+            first, last = (first, middle) if size() <= asked else (middle, last)
+        self.zero(last)
+
+    def _zero_again(self) -> None:
+        for index, kept in self._kept.items():
+            self._parts[index].copy_(torch.where(kept, self._before[index], 0.0))
 
     def nonzeros(self) -> float:
-        """The number of non-zero weights."""
-        return float(sum(int(torch.count_nonzero(move.weight)) for move in self._moves))
+        """The number of non-zero weights, of all processes."""
+        counts = (total_over_shards(m.weight, p.count_nonzero()) for m, p in zip(self._moves, self._parts, strict=True))
+        return float(sum(map(int, counts)))
 
     def step(self, step: float) -> None:
         """Take a proximal step from the weights as they were; an infinite one leaves zeros only."""
         self.restore()
         if step == math.inf:
-            for move in self._moves:
-                move.weight.zero_()
+            for part in self._parts:
+                part.zero_()
         elif step > 0:
             self._take([move._replace(step=step * move.step) for move in self._moves])
+        self._zero_again()
 
     def bracket(self, size: Callable[[], float], asked: float, bisections: int = _BISECTIONS) -> tuple[float, float]:
         """Two neighbouring steps: after the first, 0 or more, the size is above `asked`; after the second it is not."""
@@ -116,22 +153,36 @@ class _Trial:
     def order_between(self, low: float, high: float) -> None:
         """Rank the weights that become zero between two steps by their magnitude after the first."""
         self.step(low)
-        magnitudes = [move.weight.detach().abs() for move in self._moves]
+        magnitudes = [part.abs() for part in self._parts]
         self.step(high)
-        self._low = [move.weight.detach() != 0 for move in self._moves]
+        self._low = [part != 0 for part in self._parts]
         tied = [(magnitude > 0) & ~kept for magnitude, kept in zip(magnitudes, self._low, strict=True)]
-        self.ties = sum(int(mask.sum()) for mask in tied)
-        values = torch.cat([m[mask].double().cpu() for m, mask in zip(magnitudes, tied, strict=True)])
+        values = [self._of_whole(*own) for own in zip(self._moves, magnitudes, tied, strict=True)]
+        self.ties = sum(map(len, values))
         ranks = torch.empty(self.ties, dtype=torch.long)
-        ranks[values.argsort(stable=True)] = torch.arange(self.ties)
-        ends = [0, *torch.tensor([int(mask.sum()) for mask in tied]).cumsum(0).tolist()]
-        self._rank = []
-        for (first, last), mask in zip(pairwise(ends), tied, strict=True):
-            rank = torch.full(mask.shape, -1, dtype=torch.long, device=mask.device)
-            rank[mask] = ranks[first:last].to(mask.device)
-            self._rank.append(rank)
+        ranks[torch.cat(values).argsort(stable=True)] = torch.arange(self.ties)
+        split = torch.split(ranks, [len(own) for own in values])
+        self._rank = [self._ranked(*own) for own in zip(self._moves, tied, split, strict=True)]
+
+    @staticmethod
+    def _of_whole(move: Move, magnitude: Tensor, tied: Tensor) -> Tensor:
+        """The magnitudes of the ties of a weight, in the order of the whole weight."""
+        if not int(total_over_shards(move.weight, tied.sum())):
+            return torch.zeros(0, dtype=torch.float64)
+        mask = gathered(tied, move.weight)
+        return gathered(magnitude, move.weight)[mask].double().cpu()
+
+    @staticmethod
+    def _ranked(move: Move, tied: Tensor, ranks: Tensor) -> Tensor:
+        """The rank of each tie in this process, -1 elsewhere."""
+        if not len(ranks):
+            return torch.full(tied.shape, -1, device=tied.device)
+        mask = gathered(tied, move.weight)
+        rank = torch.full(mask.shape, -1, device=mask.device)
+        rank[mask] = ranks.to(mask.device)
+        return own_part(rank, move.weight)
 
     def zero(self, ties: int) -> None:
         """The weights as they were, with the zeros of the second step except for the largest of the ties."""
-        for move, before, kept, rank in zip(self._moves, self._before, self._low, self._rank, strict=True):
-            move.weight.copy_(torch.where(kept | (rank >= ties), before, 0.0))
+        for part, before, kept, rank in zip(self._parts, self._before, self._low, self._rank, strict=True):
+            part.copy_(torch.where(kept | (rank >= ties), before, 0.0))

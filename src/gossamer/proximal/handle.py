@@ -240,7 +240,7 @@ class ProximalStep:
         norms = norms_before(units, moves)
         self._take_rules([move for move in moves if move.rule.terms])
         unit_step_(units, moves)
-        restore_norms_(norms)
+        restore_norms_(units, norms)
 
     def _take_rules(self, moves: list[Move]) -> None:
         if self.fused is not None:

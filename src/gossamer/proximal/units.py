@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from gossamer.layers import Weight
+from gossamer.layers import Weight, local_part
 from gossamer.proximal.fused import Move
-from gossamer.regularizers import Bucket, KeptNorm, Units
+from gossamer.regularizers import Bucket, KeptNorm, SplitBucket, Units
+from gossamer.regularizers.shards import own_indices
 from gossamer.shrinking.units import NONE
 
 __all__ = ["norms_before", "restore_norms_", "unit_step_"]
@@ -26,47 +27,50 @@ __all__ = ["norms_before", "restore_norms_", "unit_step_"]
 def norms_before(units: Units, moves: Iterable[Move]) -> list[tuple[KeptNorm, Tensor]]:
     """The norms of the weights that keep them, as far as they are about to move."""
     moving = {id(move.weight) for move in moves}
-    kept = [kept for kept in units.kept_norms if id(kept.weight.parameter) in moving]
-    return [(own, own.norms(own.weight.parameter)) for own in kept]
+    kept = [(kept, units.parameter(kept.weight)) for kept in units.kept_norms]
+    return [(own, own.norms(weight)) for own, weight in kept if id(weight) in moving]
 
 
-def restore_norms_(norms: Iterable[tuple[KeptNorm, Tensor]]) -> None:
+def restore_norms_(units: Units, norms: Iterable[tuple[KeptNorm, Tensor]]) -> None:
     """Give the weights back the norms that they had."""
     for kept, before in norms:
-        kept.restore_(kept.weight.parameter, before)
+        kept.restore_(units.parameter(kept.weight), before)
 
 
 def unit_step_(units: Units, moves: Sequence[Move]) -> None:
-    """The proximal step of all terms on units, in place."""
+    """The proximal step of all terms on units, in place. All processes that share the weights have to call this."""
     by_weight = {id(move.weight): move for move in moves}
     dead = torch.zeros(1 + max((int(s.units.max()) for s in units.slices), default=NONE), dtype=torch.bool)
-    for bucket in units.buckets:
-        own = [by_weight.get(id(slices.weight.parameter)) for slices, _ in bucket.parts]
+    for bucket in units.local:
+        own = [by_weight.get(id(units.parameter(weight))) for weight in bucket.weights]
         present = [move for move in own if move is not None]
         if len(present) == len(own):
             rows = _moved(units, bucket, present)
-            bucket.scatter_(lambda weight: weight.parameter, rows)
-            dead[bucket.units] = ~rows.any(1).cpu()
+            bucket.scatter_(units.parameter, rows)
+            dead[bucket.units] = ~bucket.alive(rows).cpu()
     for slices in units.slices:
-        if not slices.holds and id(slices.weight.parameter) in by_weight:
-            gone = torch.nonzero((slices.units != NONE) & dead[slices.units]).flatten()
+        weight = units.parameter(slices.weight)
+        if not slices.holds and id(weight) in by_weight:
+            gone = torch.nonzero(slices.members_of(dead)[own_indices(weight, slices.dim)]).flatten()
             if len(gone):
-                slices.weight.parameter.index_fill_(slices.dim, gone.to(slices.weight.parameter.device), 0.0)
+                part = local_part(weight)
+                part.index_fill_(slices.dim, gone.to(part.device), 0.0)
 
 
-def _moved(units: Units, bucket: Bucket, moves: Sequence[Move]) -> Tensor:
+def _moved(units: Units, bucket: Bucket | SplitBucket, moves: Sequence[Move]) -> Tensor:
     """The matrix of a bucket after the proximal steps of all terms, one after the other."""
-    rows = bucket.gather(lambda weight: weight.parameter)
+    rows = bucket.gather(units.parameter)
     rows = rows.to(rows.dtype if rows.dtype == torch.float64 else torch.float32)
-    step, waits = _steps(bucket, moves, rows)
+    step, waits = _steps(units, bucket, moves, rows)
     moved = rows if waits is None else rows.masked_fill(waits, 0.0)
     for term in units.terms:
-        coefficients = term.coefficients[bucket.units].to(rows.device).unsqueeze(1)
-        moved = term.penalty.kernel(moved, (coefficients * step).to(rows.dtype))
+        moved = bucket.kernel(term.penalty, moved, (term.coefficient(bucket) * step).to(rows.dtype))
     return moved if waits is None else torch.where(waits, rows, moved)
 
 
-def _steps(bucket: Bucket, moves: Sequence[Move], rows: Tensor) -> tuple[Tensor, Tensor | None]:
+def _steps(
+    units: Units, bucket: Bucket | SplitBucket, moves: Sequence[Move], rows: Tensor
+) -> tuple[Tensor, Tensor | None]:
     """The step of each weight, and where weights wait for their first gradient; one number if all are the same."""
     sizes = {move.step for move in moves}
     if len(sizes) == 1 and all(move.metric is None for move in moves):
@@ -74,9 +78,9 @@ def _steps(bucket: Bucket, moves: Sequence[Move], rows: Tensor) -> tuple[Tensor,
     by_weight = {id(move.weight): move for move in moves}
 
     def steps(weight: Weight) -> Tensor:
-        move = by_weight[id(weight.parameter)]
+        move = by_weight[id(units.parameter(weight))]
         inverse = torch.ones_like(move.weight) if move.metric is None else move.metric.inverse()
-        return inverse.double() * move.step
+        return local_part(inverse).double() * move.step
 
     found = bucket.gather(steps)
     return found, found == 0

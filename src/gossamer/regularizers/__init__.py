@@ -13,6 +13,7 @@ from gossamer.regularizers.recipes import (
 )
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions
+from gossamer.regularizers.split_units import SplitBucket
 from gossamer.regularizers.units import Bucket, KeptNorm, Slices, Units, UnitTerm
 from gossamer.regularizers.unknown import UnregularizedWarning
 
@@ -23,6 +24,7 @@ __all__ = [
     "Regularizer",
     "Rule",
     "Slices",
+    "SplitBucket",
     "Term",
     "UnitTerm",
     "Units",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, find_weights, is_parameter, original_module
+from gossamer.layers import Weight, find_weights, is_parameter, is_sharded, original_module
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term, require_strength
 from gossamer.regularizers.selection import LayerOptions
 from gossamer.regularizers.units import KeptNorm, Slices, Units, UnitTerm
@@ -57,6 +57,12 @@ def _assembled(
     wanted = keep_norms is not False and any(isinstance(module, _NORMS) for module in model.modules())
     if example is None or not (on_units or wanted):
         return Regularizer(strength, rules)
+    if any(is_sharded(parameter) for parameter in model.parameters()):
+        raise GossamerError(
+            f"{'Units' if on_units else 'Weights in front of a normalisation'} are found on the graph of the model, "
+            "and its weights are sharded (DTensor) already. Create the regularizer before `fully_shard` or "
+            "`parallelize_module`: it follows its weights. Or leave out `example`."
+        )
     try:
         found = find_units(model, example)
     except GossamerError as error:

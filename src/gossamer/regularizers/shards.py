@@ -33,15 +33,25 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.placement_types import Placement
 
-__all__ = ["Shard", "shard_of", "total_over_shards"]
+__all__ = ["Shard", "SplitGroups", "own_indices", "shard_of", "sharding_groups", "total_over_shards"]
 
 
 def total_over_shards(weight: Tensor, own: Tensor) -> Tensor:
     """The sum over a weight, from the sum over the part that is in this process."""
-    if not is_sharded(weight):
-        return own
+    return _reduced(own.clone(), sharding_groups(weight)) if is_sharded(weight) else own
+
+
+def sharding_groups(weight: DTensor) -> tuple[ProcessGroup, ...]:
+    """The groups of processes that have different parts of a weight, one for each dimension of the mesh."""
     axes = sorted(axis for shards in _shards(weight.placements).values() for axis in shards)
-    return _reduced(own.clone(), tuple(weight.device_mesh.get_group(axis) for axis in axes))
+    return tuple(weight.device_mesh.get_group(axis) for axis in axes)
+
+
+def own_indices(weight: Tensor, dim: int) -> Tensor:
+    """Which indices of a dimension this process has."""
+    if not is_sharded(weight):
+        return torch.arange(weight.shape[dim])
+    return _indices(weight.device_mesh, weight.placements, dim, weight.shape[dim]).cpu()
 
 
 @dataclass(frozen=True)
@@ -78,34 +88,50 @@ class Shard:
         return _reduced(own.clone(), self.others)
 
 
-class _SplitGroups(GroupSums):
-    """Sums over groups with members in several processes, or in several rows."""
+class SplitGroups(GroupSums):
+    """Sums over groups with members in several processes, or in several rows.
 
-    def __init__(self, table: Tensor | None, count: int, processes: tuple[ProcessGroup, ...]) -> None:
-        self._table, self._count, self._processes = table, count, processes
+    Args:
+        table: the group of each row; None if row i is group i.
+        count: the number of groups.
+        processes: the groups of processes that have members of the same groups.
+        counted: whether the sums count a row, (rows, 1); rows that other processes have as well count in one of them.
+    """
+
+    def __init__(
+        self, table: Tensor | None, count: int, processes: tuple[ProcessGroup, ...], counted: Tensor | None = None
+    ) -> None:
+        self._table, self._count, self._processes, self._counted = table, count, processes, counted
 
     def sums(self, matrices: Iterable[Tensor]) -> list[Tensor]:
+        """The sums of all groups, for each matrix; one `all_reduce` for all of them."""
         sums = ROWS.sums(matrices)
         own = torch.cat([each.double() for each in sums], 1)
+        if self._counted is not None:
+            own = torch.where(self._counted, own, 0.0)
         if self._table is not None:
             own = own.new_zeros(self._count, own.shape[1]).index_add_(0, self._table, own)
         reduced = torch.split(_reduced(own, self._processes), 1, dim=1)
         return [each.to(like.dtype) for each, like in zip(reduced, sums, strict=True)]
 
     def norms(self, matrices: Iterable[Tensor]) -> list[Tensor]:
+        """The l2 norms of all groups, for each matrix, in double precision."""
         squares = self.sums(members.double().square() for members in matrices)
         return [each.sqrt() for each in squares]
 
     def norm(self, members: Tensor) -> Tensor:
+        """The l2 norms of all groups, in the dtype of the members."""
         return super().norm(members).to(members.dtype)
 
     def amax(self, members: Tensor) -> Tensor:
+        """The largest member of each group; minus infinity in a group without members."""
         own = ROWS.amax(members)
         if self._table is not None:
             own = own.new_full((self._count, 1), -math.inf).scatter_reduce_(0, self._table[:, None], own, "amax")
         return _reduced(own, self._processes, largest=True)
 
     def spread(self, numbers: Tensor) -> Tensor:
+        """The number of each row's group."""
         return numbers if self._table is None else numbers[self._table]
 
 
@@ -143,7 +169,7 @@ def _shard_of(
     processes = tuple(mesh.get_group(axis) for axis in sorted(split))
     sums: GroupSums = ROWS
     if processes or table is not None:
-        sums = _SplitGroups(table, math.prod(parts[i].count for i in rows), processes)
+        sums = SplitGroups(table, math.prod(parts[i].count for i in rows), processes)
     others = tuple(mesh.get_group(axis) for axis in sorted(apart))
     return Shard(tuple(part.size for part in parts), (*rows, *members), len(rows), sums, others)
 

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight
+from gossamer.layers import Weight, is_sharded, local_part
 from gossamer.penalties import Penalty
+from gossamer.regularizers.shards import own_indices, total_over_shards
+from gossamer.regularizers.split_units import SplitBucket, mesh_groups, split_bucket
 from gossamer.shrinking.units import NONE
 
 __all__ = ["Bucket", "KeptNorm", "Slices", "UnitTerm", "Units"]
@@ -44,12 +46,17 @@ class Slices:
 
     def read(self, tensor: Tensor, index: Tensor) -> Tensor:
         """The slices at an index (units, slices of a unit) of a tensor of this shape, as one row for each unit."""
-        return tensor.movedim(self.dim, 0)[index.to(tensor.device)].flatten(1)
+        whole = local_part(tensor)
+        return whole.movedim(self.dim, 0)[index.to(whole.device)].flatten(1)
 
     def write_(self, tensor: Tensor, index: Tensor, rows: Tensor) -> None:
         """The inverse of `read`, in place."""
-        view = tensor.movedim(self.dim, 0)
+        view = local_part(tensor).movedim(self.dim, 0)
         view[index.to(tensor.device)] = rows.view(*index.shape, *view.shape[1:]).to(tensor.dtype)
+
+    def members_of(self, chosen: Tensor) -> Tensor:
+        """Which indices belong to chosen units."""
+        return (self.units != NONE) & chosen[self.units]
 
     def cut(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> Slices:
         """The same slices after some were removed from the parameter."""
@@ -68,6 +75,11 @@ class Bucket:
     parts: tuple[tuple[Slices, Tensor], ...]
 
     @property
+    def weights(self) -> tuple[Weight, ...]:
+        """The parameters that hold the units."""
+        return tuple(slices.weight for slices, _ in self.parts)
+
+    @property
     def size(self) -> int:
         """The number of weights of each unit."""
         return sum(slices.size * index.size(1) for slices, index in self.parts)
@@ -82,6 +94,18 @@ class Bucket:
         for (slices, index), part in zip(self.parts, torch.split(matrix, sizes, dim=1), strict=True):
             slices.write_(tensors(slices.weight), index, part)
 
+    def kernel(self, penalty: Penalty, matrix: Tensor, step: Tensor) -> Tensor:
+        """The proximal step of a penalty; `step` is one number, or has one for each member."""
+        return penalty.kernel(matrix, step)
+
+    def total(self, penalty: Penalty, matrix: Tensor) -> Tensor:
+        """The penalty of all units."""
+        return penalty.value(matrix)
+
+    def alive(self, matrix: Tensor) -> Tensor:
+        """Which units have a member that is not zero."""
+        return matrix.any(1)
+
 
 @dataclass(frozen=True)
 class UnitTerm:
@@ -89,6 +113,10 @@ class UnitTerm:
 
     penalty: Penalty
     coefficients: Tensor
+
+    def coefficient(self, bucket: Bucket | SplitBucket) -> float:
+        """The coefficient of the units of a bucket, which is the same for all of them."""
+        return float(self.coefficients[bucket.units[0]])
 
 
 @dataclass(frozen=True)
@@ -104,16 +132,21 @@ class KeptNorm:
 
     def norms(self, tensor: Tensor) -> Tensor:
         """The norm of each block."""
-        blocks = self.blocks.to(tensor.device)
-        squares = tensor.flatten(1).double().square().sum(1)
-        count = int(blocks.max()) + 1 if len(blocks) else 0
-        return torch.zeros(count, dtype=torch.float64, device=tensor.device).index_add_(0, blocks, squares).sqrt_()
+        part, blocks = local_part(tensor), self._own_blocks(tensor)
+        squares = part.flatten(1).double().square().sum(1)
+        count = int(self.blocks.max()) + 1 if len(self.blocks) else 0
+        own = torch.zeros(count, dtype=torch.float64, device=part.device).index_add_(0, blocks, squares)
+        return total_over_shards(tensor, own).sqrt()
 
     def restore_(self, tensor: Tensor, norms: Tensor) -> None:
         """Give each block the norm that it had; blocks of zeros stay zero."""
-        own = self.norms(tensor)
-        factors = torch.where(own > 0, norms / own, 1.0)[self.blocks.to(tensor.device)]
-        tensor.mul_(factors.to(tensor.dtype).view(-1, *(1,) * (tensor.dim() - 1)))
+        own, part = self.norms(tensor), local_part(tensor)
+        factors = torch.where(own > 0, norms / own, 1.0)[self._own_blocks(tensor)]
+        part.mul_(factors.to(part.dtype).view(-1, *(1,) * (part.dim() - 1)))
+
+    def _own_blocks(self, tensor: Tensor) -> Tensor:
+        """The block of each row that this process has."""
+        return self.blocks[own_indices(tensor, 0)].to(local_part(tensor).device)
 
     def cut(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> KeptNorm:
         """The same blocks after some rows were removed."""
@@ -140,6 +173,34 @@ class Units:
         self.kept_norms = tuple(kept_norms)
         self.reasons = dict(reasons)
         self.version = 0  # counts the calls of `cut_`
+        self._sharded: dict[str, Tensor] = {}
+        self._local: tuple[Bucket | SplitBucket, ...] | None = None
+
+    def place(self) -> None:
+        """Take the parameters that are sharded now for those to come.
+
+        From a forward pass to the backward pass `fully_shard` puts gathered ones in their place.
+        """
+        parameters = {slices.weight.name: slices.weight.parameter for slices in self.slices}
+        parameters |= {kept.weight.name: kept.weight.parameter for kept in self.kept_norms}
+        self._sharded = {name: own for name, own in parameters.items() if bool(is_sharded(own))}
+        self._local = self._found_local()
+
+    def parameter(self, weight: Weight) -> Tensor:
+        """The parameter of a weight: the one that the optimizer has."""
+        return self._sharded.get(weight.name, weight.parameter) if self._sharded else weight.parameter
+
+    @property
+    def local(self) -> tuple[Bucket | SplitBucket, ...]:
+        """The buckets; of units that are spread over processes, what this process has of them."""
+        return self._found_local() if self._local is None else self._local
+
+    def _found_local(self) -> tuple[Bucket | SplitBucket, ...]:
+        found: list[Bucket | SplitBucket] = []
+        for bucket in self.buckets:
+            processes = mesh_groups(self.parameter(weight) for weight in bucket.weights)
+            found.append(split_bucket(bucket, self.parameter, processes) if processes else bucket)
+        return tuple(found)
 
     @property
     def count(self) -> int:
@@ -162,30 +223,31 @@ class Units:
     def value(self) -> Tensor:
         """Omega of the units."""
         total = torch.zeros((), dtype=torch.float64)
-        for bucket in self.buckets:
-            rows = bucket.gather(lambda weight: weight.parameter.detach()).double()
+        for bucket in self.local:
+            rows = bucket.gather(lambda weight: self.parameter(weight).detach()).double()
             for term in self.terms:
-                coefficient = float(term.coefficients[bucket.units[0]])  # the same in all of a bucket
-                total += coefficient * term.penalty.value(rows).cpu()
+                total += term.coefficient(bucket) * bucket.total(term.penalty, rows).cpu()
         return total
 
     def dead(self) -> Tensor:
         """Which units hold only zeros, by number."""
         numbers = 1 + max((int(slices.units.max()) for slices in self.slices if len(slices.units)), default=NONE)
         dead = torch.zeros(numbers, dtype=torch.bool)
-        for bucket in self.buckets:
-            dead[bucket.units] = ~bucket.gather(lambda weight: weight.parameter.detach()).any(1).cpu()
+        for bucket in self.local:
+            rows = bucket.gather(lambda weight: self.parameter(weight).detach())
+            dead[bucket.units] = ~bucket.alive(rows).cpu()
         return dead
 
     def zeros_of(self, weight: Weight) -> Tensor:
-        """Where a parameter belongs to units that hold only zeros."""
-        parameter, dead = weight.parameter, self.dead()
-        zeros = torch.zeros(parameter.shape, dtype=torch.bool)
+        """Where a parameter, or the part of it that this process has, belongs to units that hold only zeros."""
+        parameter, dead = self.parameter(weight), self.dead()
+        own = local_part(parameter)
+        zeros = torch.zeros(own.shape, dtype=torch.bool)
         for slices in self.slices:
-            if slices.weight.parameter is parameter:
-                gone = (slices.units != NONE) & dead[slices.units]
+            if self.parameter(slices.weight) is parameter:
+                gone = slices.members_of(dead)[own_indices(parameter, slices.dim)]
                 zeros |= gone.view([-1 if d == slices.dim else 1 for d in range(zeros.dim())])
-        return zeros.to(parameter.device)
+        return zeros.to(own.device)
 
     def owned_by(self, parameters: Container[int]) -> Units:
         """The units of these parameters (by identity).
@@ -211,6 +273,7 @@ class Units:
         self.slices, self.kept_norms = slices, kept_norms
         self.version += 1
         self.__dict__.pop("buckets", None)
+        self._local = None if self._local is None else self._found_local()
 
     def describe(self) -> list[str]:
         """Lines that show the units, the weights without a scale, and what is not covered."""
@@ -220,7 +283,7 @@ class Units:
             lines.append(f"  {self.count:,} units with {terms} on the norm of all that each one holds")
             for bucket in self.buckets:
                 held = ", ".join(f"{slices.weight.name}:{slices.dim}" for slices, _ in bucket.parts)
-                weights = " + ".join(f"{float(term.coefficients[bucket.units[0]]):.4g}" for term in self.terms)
+                weights = " + ".join(f"{term.coefficient(bucket):.4g}" for term in self.terms)
                 lines.append(f"    {len(bucket.units):>5,} of {bucket.size:>6,} weights, times {weights}: {held}")
         if self.kept_norms:
             names = ", ".join(kept.weight.name for kept in self.kept_norms)

@@ -32,11 +32,12 @@ from gossamer.shrinking.apply import (
     check_owner,
     evaluation_reference,
     matching_copy,
+    refuse_size_one,
     smaller_copy,
     smaller_graph,
     training_reference,
 )
-from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan
+from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan, make_plan
 from gossamer.shrinking.trace import TracedModel, trace
 
 __all__ = ["Form", "GraphFormWarning", "plan", "shrink", "shrink_"]
@@ -133,7 +134,6 @@ def shrink_(
     evaluation = evaluation_reference(model, call)
     in_training = any(module.training for module in model.modules())
     reference = training_reference(model, evaluation) if in_training else evaluation
-    traced = trace(model, call)
 
     def build(candidate: Plan, _: Decision) -> bool | None:
         if candidate.empty:
@@ -144,7 +144,8 @@ def shrink_(
         finally:
             change.undo()
 
-    found = largest_verified_plan(_analyse(model, traced, reference, training=in_training), build).plan
+    exports = _Exports(model, reference)
+    found = largest_verified_plan(exports.analysis(exports.at_example, training=in_training), build).plan
     apply_in_place(model, found, optimizer, copies)
     if in_training and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
@@ -156,21 +157,34 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
     if form not in ("auto", "module", "graph"):
         raise GossamerError(f"`form` must be 'auto', 'module' or 'graph'; received {form!r}.")
     _require_whole(model, "shrink")
-    call = call_with(model, example)
-    reference = evaluation_reference(model, call)
+    reference = evaluation_reference(model, call_with(model, example))
+    exports = _Exports(model, reference)
     if form == "graph":
-        return _as_graph(model, reference, _trace_symbolically(model, reference) or trace(model, call))
-    traced = trace(model, call)
-    by_module = _as_module(model, traced, reference)
-    if form == "module" or not by_module.restricted:
+        return _as_graph(reference, exports)
+    by_module = _as_module(reference, exports)
+    if form == "module" or not by_module.restricted or not _worth_a_graph(reference, exports, by_module.plan):
         return by_module
-    traced = _trace_symbolically(model, reference) or traced
-    by_graph = _as_graph(model, reference, traced)
-    takes_other_sizes = reference.other_sizes is None or accepts(traced, reference.other_sizes)
-    worth = _WORTH_A_GRAPH if takes_other_sizes else _WORTH_FIXED_SIZES
-    if by_graph.plan.weights_after > worth * by_module.plan.weights_after:
+    try:
+        by_graph = _as_graph(reference, exports)
+    except GossamerError:  # the exporter made a graph that does not compute what the model does
+        return by_module
+    if by_graph.plan.weights_after > _share_worth_a_graph(reference, exports) * by_module.plan.weights_after:
         return by_module
     return replace(by_graph, plan=by_graph.plan.with_note(_why_a_graph(by_graph.plan, by_module.plan)))
+
+
+def _worth_a_graph(reference: Reference, exports: _Exports, module: Plan) -> bool:
+    """Whether the graph may be worth it; known without symbolic sizes, whose export takes several times as long."""
+    at_best, _ = make_plan(exports.analysis(exports.at_example, rewrites_graph=True))
+    share = at_best.weights_after / module.weights_after
+    return share <= _WORTH_A_GRAPH and share <= _share_worth_a_graph(reference, exports)
+
+
+def _share_worth_a_graph(reference: Reference, exports: _Exports) -> float:
+    """The share of the parameters of the class that a graph may keep; less if it is bound to more sizes."""
+    other, traced = reference.other_sizes, exports.with_free_sizes
+    takes_other_sizes = other is None or (traced is not None and accepts(traced, other))
+    return _WORTH_A_GRAPH if takes_other_sizes else _WORTH_FIXED_SIZES
 
 
 def _require_whole(model: nn.Module, what: str) -> None:
@@ -187,33 +201,22 @@ def _why_a_graph(graph: Plan, module: Plan) -> str:
     )
 
 
-def _as_module(model: nn.Module, traced: TracedModel, reference: Reference) -> Verified[nn.Module]:
+def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     def build(candidate: Plan, _: Decision) -> nn.Module | None:
-        return reference.verified(lambda: smaller_copy(model, candidate))
+        return reference.verified(lambda: smaller_copy(exports.model, candidate))
 
-    return largest_verified_plan(_analyse(model, traced, reference), build)
-
-
-def _analyse(model: nn.Module, traced: TracedModel, reference: Reference, **options: bool) -> Analysis:
-    """Analyse the model; constants are kept only where they are the same at other sizes of the inputs."""
-    analysis = analyse(model, traced, **options)
-    if reference.other_sizes is not None and analysis.folds_constants:
-        analysis.keep_common_constants(analyse(model, trace(model, reference.other_sizes), **options))
-    return analysis
+    return largest_verified_plan(exports.analysis(exports.at_example), build)
 
 
-def _as_graph(model: nn.Module, reference: Reference, traced: TracedModel) -> Verified[nn.Module]:
+def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     """The traced graph, made smaller. Its guards refuse what it was not traced for."""
-    analysis = _analyse(model, traced, reference, rewrites_graph=True)
-    reference = reference.with_size_one(model)
+    traced = exports.with_free_sizes or exports.with_free_batch or exports.at_example
+    analysis = exports.analysis(traced, rewrites_graph=True)
+    reference = reference.with_size_one(exports.model)
 
     def build(candidate: Plan, decision: Decision) -> nn.Module | None:
-        for size_one in (True, False):
-            make = functools.partial(smaller_graph, analysis, candidate, decision, size_one=size_one)
-            graph = reference.verified(make)
-            if graph is not None:
-                return graph
-        return None
+        make = functools.partial(smaller_graph, analysis, candidate, decision)
+        return reference.verified(make, otherwise=refuse_size_one)
 
     found = largest_verified_plan(analysis, build)
     note = (
@@ -223,17 +226,48 @@ def _as_graph(model: nn.Module, reference: Reference, traced: TracedModel) -> Ve
     return replace(found, plan=replace(found.plan, form="graph").with_note(note))
 
 
-def _trace_symbolically(model: nn.Module, reference: Reference) -> TracedModel | None:
-    """The model exported with symbolic sizes: all that may change, else the batch size, else None."""
-    if reference.other_sizes is None:
-        return None
-    free = changed_dims(reference.example, reference.other_sizes)
-    only_batch = [dims & {0} for dims in free]
-    for dims in dict.fromkeys((tuple(free), tuple(only_batch))):
+class _Exports:
+    """The exports of a model, each made when it is first needed: they take most of the time of a `shrink`."""
+
+    def __init__(self, model: nn.Module, reference: Reference) -> None:
+        self.model = model
+        self._reference = reference
+
+    @functools.cached_property
+    def at_example(self) -> TracedModel:
+        """At the sizes of the example."""
+        return trace(self.model, self._reference.example)
+
+    @functools.cached_property
+    def at_other_sizes(self) -> TracedModel | None:
+        """At other sizes, if the model accepts any."""
+        other = self._reference.other_sizes
+        return None if other is None else trace(self.model, other)
+
+    @functools.cached_property
+    def with_free_sizes(self) -> TracedModel | None:
+        """With symbolic sizes where the model accepts other sizes, if it can be exported so."""
+        other = self._reference.other_sizes
+        return None if other is None else self._symbolic(changed_dims(self._reference.example, other))
+
+    @functools.cached_property
+    def with_free_batch(self) -> TracedModel | None:
+        """With a symbolic batch size, if the model accepts others and can be exported so."""
+        other = self._reference.other_sizes
+        free = [] if other is None else changed_dims(self._reference.example, other)
+        return self._symbolic([dims & {0} for dims in free]) if any(dims - {0} for dims in free) else None
+
+    def _symbolic(self, dims: list[frozenset[int]]) -> TracedModel | None:
+        example = self._reference.example
         try:
-            traced = trace(model, at_least_two(reference.example, dims), symbolic=dims) if any(dims) else None
+            traced = trace(self.model, at_least_two(example, dims), symbolic=dims) if any(dims) else None
         except GossamerError:
-            continue
-        if traced is not None and accepts(traced, reference.example):
-            return traced
-    return None
+            return None
+        return traced if traced is not None and accepts(traced, example) else None
+
+    def analysis(self, traced: TracedModel, **options: bool) -> Analysis:
+        """Analyse one of them; constants are kept only where they are the same at other sizes of the inputs."""
+        found = analyse(self.model, traced, **options)
+        if found.folds_constants and self.at_other_sizes is not None:
+            found.keep_common_constants(analyse(self.model, self.at_other_sizes, **options))
+        return found

@@ -13,6 +13,9 @@ and then stays there. It falls fast first, because the strength that leads to a 
 it, and needs time to fall again before the last cut; and it arrives slowly, because weights that are zero do not come
 back easily, and units that are zero do not come back at all. The higher gain below the plan has the same reason. There
 is no derivative term and no momentum: both amplify the noise of the sizes.
+
+A network of few units cannot have every size. Once the plan has settled, the integral does not grow while the size is
+above it by less than one unit, where a stronger penalty would only make all weights smaller; the last cut removes it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ class Controller:
         start: progress at which the control starts.
         settled: progress at which the plan reaches its end.
         log_strength: logarithm of the present strength.
+        unit: the largest unit, as a part of the present size.
     """
 
     aim: float
@@ -47,6 +51,7 @@ class Controller:
     progress: float = 0.0
     smoothed: float = 0.0
     error: float = 0.0
+    unit: float = 0.0
 
     @property
     def strength(self) -> float:
@@ -70,6 +75,8 @@ class Controller:
         self.smoothed += (1 - math.exp(-elapsed / self.smoothing)) * (self._log(size) - self.smoothed)
         error = min(1.0, max(-1.0, self.smoothed - self.planned(progress)))
         gain = self.ki if error > 0 else self.brake * self.ki
+        if progress > self.settled and 0 < error < min(_LARGEST_UNIT, self.unit):
+            gain = 0.0
         self.log_strength += self.kp * (error - self.error) + gain * error * elapsed
         self.log_strength = min(_LARGEST, max(-_LARGEST, self.log_strength))
         self.progress, self.error = progress, error
@@ -88,3 +95,4 @@ class Controller:
 
 
 _LARGEST = 60.0
+_LARGEST_UNIT = 0.3

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, find_weights, multiply_adds, require_supported
+from gossamer.layers import Weight, find_weights, is_sharded, local_part, multiply_adds, require_supported, whole
 from gossamer.measurement import compact_part
 from gossamer.regularizers import Regularizer
+from gossamer.regularizers.shards import total_over_shards
 from gossamer.shrinking import Remaining, take
 from gossamer.store import read_manifest, save
 from gossamer.targets.target import Kind, Target
@@ -65,6 +66,17 @@ class Size:
     def counts_units(self) -> bool:
         """Whether whole units count, and not single weights."""
         return self.target.kind in ("dense_params", "dense_flops")
+
+    def unit_cost(self, weight: Weight) -> float:
+        """What one output unit of a weight counts in the full network."""
+        cost = next((cost for own, cost in self._costs if own.parameter is weight.parameter), 0.0)
+        return cost * weight.parameter.numel() / weight.layout.count("outputs")
+
+    def largest_unit(self) -> float:
+        """The largest share that one output unit has in the present size, on average over its layer."""
+        parts = self._parts()
+        shares = [part / _units(weight) for part, (weight, _) in zip(parts, self._costs, strict=True) if part > 0]
+        return max(shares) / sum(parts) if shares else 0.0
 
     def smallest(self) -> float:
         """The smallest size at which the network can still depend on its input: one weight, or unit, in each layer."""
@@ -114,9 +126,13 @@ class Size:
         return total
 
     def _quick(self) -> float:
+        return self._rest + sum(self._parts())
+
+    def _parts(self) -> list[float]:
+        """The estimate of each weight."""
         if self.counts_units:
-            return sum(cost * weight.parameter.numel() * compact_part(weight) for weight, cost in self._costs)
-        return self._rest + sum(cost * _nonzeros(weight.parameter) for weight, cost in self._costs)
+            return [cost * weight.parameter.numel() * compact_part(weight) for weight, cost in self._costs]
+        return [cost * _nonzeros(weight.parameter) for weight, cost in self._costs]
 
     @torch.no_grad()
     def _without_regularized_weights(self) -> float:
@@ -134,6 +150,9 @@ class Size:
 
 def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | None:
     model, example = regularizer.model, regularizer.example
+    if any(is_sharded(rule.weight.parameter) for rule in regularizer.rules):
+        _require_countable(kind)
+        return None
     if model is not None and example is not None:
         remaining = Remaining(model, example)
         try:
@@ -149,6 +168,15 @@ def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | None:
         f"`Target({kind}=...)` counts what the network computes on an input. Give the regularizer one: "
         "gossamer.integrated_tl1(model, example=x)."
     )
+
+
+def _require_countable(kind: Kind) -> None:
+    if kind not in ("params", "flops"):
+        raise GossamerError(
+            f"`Target({kind}=...)` counts what `shrink` leaves of the whole model, and the weights of this one are "
+            "sharded (DTensor): each process has a part. Use `Target(params=...)` or `Target(flops=...)`, which count "
+            "the weights that are not zero, or DistributedDataParallel."
+        )
 
 
 def _costs(kind: Kind, regularizer: Regularizer) -> list[tuple[Weight, float]]:
@@ -182,5 +210,12 @@ def _file_size(model: nn.Module) -> float:
         return file.stat().st_size + missing + _ALIGNMENT
 
 
+def _units(weight: Weight) -> int:
+    """Output units that are not zero."""
+    present = whole(weight.parameter.detach() != 0)
+    return int(weight.layout.as_groups(present, "outputs").any(dim=-1).sum())
+
+
 def _nonzeros(tensor: Tensor) -> int:
-    return int(torch.count_nonzero(tensor.detach()))
+    """The number of non-zeros, of all processes where the tensor is sharded."""
+    return int(total_over_shards(tensor, torch.count_nonzero(local_part(tensor.detach()))))

@@ -4,7 +4,7 @@ Data (`Page`, plain numbers) is separate from how it is drawn: `collect` makes i
 """
 
 from gossamer.visualization.collect import collect
-from gossamer.visualization.data import Command, Epoch, Network, Page, Run
+from gossamer.visualization.data import Command, Epoch, Network, Page, Run, Series, Study
 from gossamer.visualization.page import check_can_write, check_plotly, page_html, write_page
 from gossamer.visualization.report import report
 
@@ -14,6 +14,8 @@ __all__ = [
     "Network",
     "Page",
     "Run",
+    "Series",
+    "Study",
     "check_can_write",
     "check_plotly",
     "collect",

@@ -31,6 +31,7 @@ class Chart:
         height: In pixels.
         figures: One figure, or several by label, of which the reader chooses one.
         tables: The numbers behind the chart, for those who do not see it.
+        choice: What the reader chooses, where there are several figures.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Chart:
     height: int
     figures: dict[str, Figure]
     tables: Sequence[Table] = ()
+    choice: str = "Layer"
 
     def html(self) -> Html:
         """The frame of the chart; the figures themselves are elsewhere on the page, by `name`."""
@@ -57,7 +59,7 @@ class Chart:
         options = [tag("option", label, value=number) for number, label in enumerate(self.figures)]
         name = f"{self.name}-choice"
         select = tag("select", *options, id=name, data_chart=self.name, autocomplete="off")
-        return [tag("p", tag("label", "Layer ", for_=name), select, class_="choice")]
+        return [tag("p", tag("label", f"{self.choice} ", for_=name), select, class_="choice")]
 
     def _numbers(self) -> list[Html]:
         if not self.tables:
@@ -75,13 +77,13 @@ def percent_axis(title: str) -> dict[str, Any]:
     return {"title": {"text": title}, "ticksuffix": "%"}
 
 
-def kept_axis(fractions: Iterable[float | None]) -> dict[str, Any]:
-    """An axis in percent for kept weights: logarithmic, with ticks at 1, 2 and 5, unless there is a zero."""
+def kept_axis(fractions: Iterable[float | None], title: str = "weights kept") -> dict[str, Any]:
+    """An axis in percent for what is kept: logarithmic, with ticks at 1, 2 and 5, unless there is a zero."""
     found = [100 * value for value in fractions if value is not None]
     if not found or min(found) <= 0:
-        return percent_axis("weights kept")
+        return percent_axis(title)
     lowest, highest = math.floor(math.log10(min(found))), math.ceil(math.log10(max(found)))
     steps = (1, 2, 5) if highest - lowest <= 3 else (1,)
     ticks = [step * 10.0**power for power in range(lowest, highest + 1) for step in steps]
-    axis = percent_axis("weights kept, log scale")
+    axis = percent_axis(f"{title}, log scale")
     return {**axis, "type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}%" for tick in ticks]}

@@ -22,6 +22,8 @@ __all__ = [
     "Pattern",
     "Removal",
     "Run",
+    "Series",
+    "Study",
     "UnitRow",
     "Variant",
 ]
@@ -41,13 +43,56 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Run:
-    """A training run: a point of the trade-off, and with a history also a curve."""
+    """A training run: a point of the trade-off, and with a history also a curve.
+
+    `dense_flops` is the fraction of the MACs after shrinking, zeros included; `settings` tell runs of a study apart.
+    """
 
     label: str
     accuracy: float | None = None
     params_kept: float | None = None
     flops_kept: float | None = None
     history: tuple[Epoch, ...] = ()
+    dense_flops: float | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs of a study that are drawn alike; joined by a line where each was trained from the one before."""
+
+    label: str
+    runs: tuple[Run, ...]
+    joined: bool = False
+
+
+@dataclass(frozen=True)
+class Study:
+    """Many trainings of one network: the trials of a search, or a path from dense to sparse.
+
+    Attributes:
+        series: The runs.
+        name: What one run is called: trial, target.
+        remarks: Sentences for the summary that the numbers do not say, such as trials without a result.
+    """
+
+    series: tuple[Series, ...]
+    name: str = "run"
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs of all series that have an accuracy and a weight left."""
+        return tuple(run for run in self._all if run.accuracy is not None and run.params_kept)
+
+    @property
+    def empty(self) -> int:
+        """How many runs have no weight left."""
+        return sum(run.params_kept == 0 for run in self._all)
+
+    @property
+    def _all(self) -> tuple[Run, ...]:
+        return tuple(run for series in self.series for run in series.runs)
 
 
 @dataclass(frozen=True)
@@ -198,10 +243,15 @@ class Command:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything on one page. The first run is the one that the page is about; the others are compared with it."""
+    """Everything on one page.
+
+    The first run is the one that the page is about; the others are compared with it. A page on a study is about all
+    of its runs, and `runs` are those of them whose training is drawn.
+    """
 
     title: str
     network: Network | None = None
+    study: Study | None = None
     runs: tuple[Run, ...] = ()
     score: str = "accuracy"
     configuration: tuple[tuple[str, str], ...] = ()

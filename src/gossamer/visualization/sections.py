@@ -12,8 +12,10 @@ from gossamer.visualization.formatting import count, file_size, measured_seconds
 from gossamer.visualization.markup import Column, Html, Table, render, tag
 from gossamer.visualization.network_charts import histogram_chart, layer_chart, variant_charts
 from gossamer.visualization.pictures import filter_figure, pattern_figures
+from gossamer.visualization.study_summary import study_figures, study_sentences
 from gossamer.visualization.summary import alerts, key_figures, sentences
-from gossamer.visualization.training_charts import tradeoff_chart, tradeoff_table, training_charts
+from gossamer.visualization.tradeoff import study_chart, study_table, tradeoff_chart, tradeoff_table
+from gossamer.visualization.training_charts import training_charts
 
 __all__ = ["Section", "sections"]
 
@@ -39,7 +41,7 @@ class Section:
 def sections(page: Page) -> list[Section]:
     """All sections for which the page has data, from the summary to the commands."""
     network = page.network
-    found = [_summary(page), _training(page), _tradeoff(page)]
+    found = [_summary(page), *_study(page)] if page.study else [_summary(page), _training(page), _tradeoff(page)]
     if network is not None:
         parts: list[Callable[[Network], Section | None]] = [
             _variants, _layers, _histogram, _patterns, _filters, _plan,
@@ -50,14 +52,16 @@ def sections(page: Page) -> list[Section]:
 
 
 def _summary(page: Page) -> Section:
+    figures = study_figures(page, page.study) if page.study else key_figures(page)
     tiles = [
         tag("div", tag("dt", one.name), tag("dd", one.value, class_="value"), tag("dd", one.note, class_="note"))
-        for one in key_figures(page)
+        for one in figures
     ]
     alarms = [tag("p", tag("strong", "Warning: "), text, class_="warning") for text in alerts(page)]
-    words = [tag("p", sentence) for sentence in sentences(page)]
-    figures = [tag("dl", *tiles, class_="tiles")] if tiles else []
-    return Section("summary", "Summary", render([*figures, *alarms, tag("div", *words, class_="words")]))
+    said = study_sentences(page, page.study) if page.study else sentences(page)
+    words = [tag("p", sentence) for sentence in said]
+    shown = [tag("dl", *tiles, class_="tiles")] if tiles else []
+    return Section("summary", "Summary", render([*shown, *alarms, tag("div", *words, class_="words")]))
 
 
 def _training(page: Page) -> Section | None:
@@ -73,6 +77,15 @@ def _tradeoff(page: Page) -> Section | None:
         return None
     beside = tag("div", chart.html(), tradeoff_table(page).html(), class_="grid beside")
     return Section("trade-off", "Trade-off", beside, [chart])
+
+
+def _study(page: Page) -> list[Section | None]:
+    """The trade-off first, then all runs, and the training of a few of them."""
+    assert page.study is not None
+    chart = study_chart(page.study, page.score)
+    drawn = None if chart is None else Section("trade-off", "Trade-off", chart.html(), [chart])
+    table = study_table(page.study, page.score)
+    return [drawn, Section("runs", f"All {page.study.name}s", table.html()), _training(page)]
 
 
 def _variants(network: Network) -> Section:

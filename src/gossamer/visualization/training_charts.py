@@ -1,4 +1,4 @@
-"""Charts of training runs: accuracy and size over the epochs, and the trade-off between the two."""
+"""Charts of training runs: accuracy and size over the epochs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from gossamer.visualization.charts import DASHES, SYMBOLS, Chart, kept_axis, literal, percent_axis
+from gossamer.visualization.charts import DASHES, Chart, kept_axis, literal, percent_axis
 from gossamer.visualization.data import Epoch, Page, Run
 from gossamer.visualization.formatting import percent
 from gossamer.visualization.markup import Column, Table
-from gossamer.visualization.themes import GREY, SHADE
+from gossamer.visualization.themes import SHADE
 
-__all__ = ["pareto_front", "tradeoff_chart", "tradeoff_table", "training_charts"]
+__all__ = ["training_charts"]
 
 _MOST_CURVES = len(DASHES)
-_MOST_NAMED = 4
 
 
 def training_charts(page: Page) -> list[Chart]:
@@ -30,49 +29,6 @@ def training_charts(page: Page) -> list[Chart]:
     if size:
         charts.append(_size_chart(size))
     return charts
-
-
-def tradeoff_chart(page: Page) -> Chart | None:
-    """Accuracy against kept weights, a point for each run; None where there are fewer than two points."""
-    runs = [run for run in page.runs if run.accuracy is not None and run.params_kept is not None]
-    if len(runs) < 2:
-        return None
-    front = pareto_front(runs)
-    # A few runs have the colours of their curves; of many, only the first has its own.
-    sets = [[run] for run in runs] if len(runs) <= _MOST_CURVES else [runs[:1], runs[1:]]
-    names = [one[0].label if len(one) == 1 else "other runs" for one in sets]
-    traces = [
-        _points(name, one, number, page.score) for number, (name, one) in enumerate(zip(names, sets, strict=True))
-    ]
-    if len(front) > 1:
-        traces.append(_front_line(front))
-    layout = {
-        "xaxis": kept_axis(run.params_kept for run in runs),
-        "yaxis": percent_axis(literal(page.score)),
-        "showlegend": True,
-        "hovermode": "closest",
-    }
-    best = ", ".join(run.label for run in front)
-    named = f": {best}" if len(front) <= _MOST_NAMED else ""
-    words = f"Up and to the left is better. {len(front)} of {len(runs)} runs lie on the Pareto front{named}."
-    title = f"{page.score.capitalize()} against weights kept"
-    return Chart("tradeoff", title, words, 360, {"": {"data": traces, "layout": layout}})
-
-
-def tradeoff_table(page: Page) -> Table:
-    """The numbers of all runs."""
-    columns = [Column("run", number=False), Column(page.score), Column("weights kept"), Column("MACs kept")]
-    rows = [[run.label, percent(run.accuracy), percent(run.params_kept), percent(run.flops_kept)] for run in page.runs]
-    return Table("tradeoff-table", "Runs", columns, rows)
-
-
-def pareto_front(runs: Sequence[Run]) -> list[Run]:
-    """The runs that no other run beats: none has at least this accuracy with fewer weights, or more with as few."""
-    front: list[Run] = []
-    for run in sorted(runs, key=lambda run: (run.params_kept or 0.0, -(run.accuracy or 0.0))):
-        if not front or (run.accuracy or 0.0) > (front[-1].accuracy or 0.0):
-            front.append(run)
-    return front
 
 
 def _accuracy_chart(score: str, runs: Sequence[Run]) -> Chart:
@@ -151,38 +107,6 @@ def _curve(run: Run, number: int, value: Callable[[Epoch], float | None]) -> dic
         "y": [None if one is None else 100 * one for one in values],
         "line": {"dash": DASHES[number], "width": 2.5 if number == 0 else 1.6},
         "hovertemplate": "%{y:.2f}%",
-    }
-
-
-def _points(name: str, runs: Sequence[Run], number: int, score: str) -> dict[str, Any]:
-    facts = (f"{literal(score)} %{{customdata[1]}}", "weights kept %{customdata[2]}", "MACs kept %{customdata[3]}")
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": literal(name),
-        "x": [100 * (run.params_kept or 0.0) for run in runs],
-        "y": [100 * (run.accuracy or 0.0) for run in runs],
-        "customdata": [
-            [literal(run.label), percent(run.accuracy), percent(run.params_kept), percent(run.flops_kept)]
-            for run in runs
-        ],
-        "marker": {"size": 13 if number == 0 else 10, "symbol": SYMBOLS[number]},
-        "cliponaxis": False,
-        "zorder": number + 1,  # smaller markers above the large one
-        "hovertemplate": "<br>".join(("<b>%{customdata[0]}</b>", *facts)) + "<extra></extra>",
-    }
-
-
-def _front_line(front: Sequence[Run]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "Pareto front",
-        "x": [100 * (run.params_kept or 0.0) for run in front],
-        "y": [100 * (run.accuracy or 0.0) for run in front],
-        "line": {"color": GREY, "width": 1, "dash": "dot", "shape": "hv"},
-        "hoverinfo": "skip",
-        "zorder": 0,
     }
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gossamer_lab.cli.data import data
-from gossamer_lab.cli.options import DataDir, Json, RunOptions, given, with_options
+from gossamer_lab.cli.options import DataDir, Dataset, Json, Quiet, RunOptions, given, with_options
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.fields import percentage, settings_of
 from gossamer_lab.training.settings import SETTINGS
@@ -32,7 +32,7 @@ app.add_typer(data, name="data")
 def main() -> None:
     """Run the command. An error of the user is one line on stderr and exit code 2, without a traceback."""
     try:
-        app()
+        app(prog_name="gossamer")
     except Exception as error:
         if not _is_user_error(error):
             raise
@@ -79,7 +79,12 @@ def _command(
 
 def train(
     context: typer.Context,
-    dataset: Annotated[str | None, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.", show_default=False)] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"Data set: {', '.join(SETTINGS)}.", show_default=False, autocompletion=lambda: list(SETTINGS)
+        ),
+    ] = None,
     **options: Any,
 ) -> None:
     """Train the paper's network for a data set so that most of its weights become exactly zero."""
@@ -112,9 +117,9 @@ app.command("train", epilog="Example: gossamer train digits --strength 2e-3 --ru
 )
 
 
-@app.command()
+@app.command(epilog="Example: gossamer path digits --sizes 20%,5%,2% --output runs/path")
 def path(
-    dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.")],
+    dataset: Dataset,
     sizes: Annotated[
         str, typer.Option(help="Targets from large to small, separated by commas.")
     ] = "50%,20%,10%,5%,2%,1%",
@@ -132,37 +137,31 @@ def path(
     seed: Annotated[int, typer.Option(help="Seed for initialisation and shuffling.", min=0)] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="runs/DATASET-path")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Also train every target from scratch.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train the whole trade-off between accuracy and size: one target after the other, from dense to sparse."""
-    from gossamer_lab.cli.path import run_path
+    from gossamer_lab.cli.path import PathOptions, run_path
 
-    run_path(
-        dataset,
-        _sizes(sizes),
-        kind=kind,
-        regularizer=regularizer,
-        epochs=epochs,
-        epochs_each=epochs_each,
-        seed=seed,
-        output=output or Path("runs") / f"{dataset}-path",
-        compare=compare,
-        as_json=as_json,
+    folder = output or Path("runs") / f"{dataset}-path"
+    options = PathOptions(
+        dataset, _sizes(sizes), kind, regularizer, epochs, epochs_each, seed, folder, compare, quiet, as_json
     )
+    raise typer.Exit(run_path(options))
 
 
-def _sizes(text: str) -> list[float]:
+def _sizes(text: str) -> tuple[float, ...]:
     try:
-        return [percentage(size) for size in text.split(",")]
+        return tuple(percentage(size) for size in text.split(","))
     except ValueError:
         raise typer.BadParameter(
             f"sizes are numbers separated by commas, such as 20%,5%,1%; received {text!r}"
         ) from None
 
 
-@app.command()
+@app.command(epilog="Example: gossamer sweep digits --vary strength=1e-4:1e-2 --trials 20 --workers 2")
 def sweep(
-    dataset: Annotated[str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.")],
+    dataset: Dataset,
     vary: Annotated[
         list[str],
         typer.Option(help="What is searched: strength=1e-4,1e-3 for a grid, strength=1e-5:1e-2 with --trials. Repeat."),
@@ -182,6 +181,7 @@ def sweep(
     output: Annotated[Path, typer.Option(help="Folder of runs, table and figure.")] = Path("sweeps"),
     seed: Annotated[int, typer.Option(help="Seed of the trainings and of the sampler.", min=0)] = 0,
     data_dir: DataDir = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train at many points: a grid, or a search for the best accuracies at all sizes. Run it again to go on.
@@ -191,28 +191,25 @@ def sweep(
     from gossamer_lab.cli.sweep import SweepOptions, run_sweep
 
     options = SweepOptions(
-        dataset, tuple(vary), trials, regularizer, epochs, workers, storage, name, output, seed, data_dir, as_json
-    )
+        dataset, tuple(vary), trials, regularizer, epochs, workers, storage, name, output, seed, data_dir,
+        quiet, as_json,
+    )  # fmt: skip
     raise typer.Exit(run_sweep(options))
 
 
-@app.command()
-def shrink(run: Annotated[Path, typer.Argument(help="Directory of a finished run.")], as_json: Json = False) -> None:
+@app.command(epilog="Example: gossamer shrink runs/mine")
+def shrink(
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run.")],
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
     """Remove the dead units of a trained network, verify that its outputs stay the same, and save it."""
     from gossamer_lab.cli.shrink import run_shrink
 
-    run_shrink(run, as_json)
+    run_shrink(run, as_json=as_json, quiet=quiet)
 
 
-_EXAMPLE = """Examples:
-
-gossamer export runs/mine --c net.c
-
-gossamer export runs/mine/small.safetensors --onnx net.onnx --json
-"""
-
-
-@app.command(epilog=_EXAMPLE)
+@app.command(epilog="Example: gossamer export runs/mine --c net.c --onnx net.onnx")
 def export(
     network: Annotated[Path, typer.Argument(help="Directory of a finished run, or a network file.")],
     c: Annotated[
@@ -227,15 +224,16 @@ def export(
     check: Annotated[
         bool, typer.Option("--check", help="Compile the C file, run its self-test and time it beside PyTorch.")
     ] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Write a trained network as C that stores and multiplies only its non-zero weights, or as ONNX."""
     from gossamer_lab.cli.export import ExportOptions, run_export
 
-    run_export(network, ExportOptions(c, onnx, check, as_json))
+    run_export(network, ExportOptions(c, onnx, check, quiet, as_json))
 
 
-@app.command()
+@app.command(epilog="Example: gossamer measure runs/mine/small.safetensors")
 def measure(
     file: Annotated[Path, typer.Argument(help="Network file of `gossamer train` or `gossamer shrink`.")],
     as_json: Json = False,
@@ -246,16 +244,23 @@ def measure(
     run_measure(file, as_json)
 
 
-@app.command()
+@app.command(epilog="Example: gossamer report runs/mine --open")
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs; the page is about the first.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folder of a run, a sweep or a path; of several runs, the page is about the first.",
+            metavar="FOLDER...",
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option(help="The page to write.", show_default="report.html in the first folder")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page on a run: training, layers, zeros, the plan, size and latency."""
+    """Write one HTML page: training, layers, zeros, plan and latency of a run; the trade-off of a sweep or a path."""
     from gossamer_lab.cli.report import run_report
 
-    run_report(runs, output, show, as_json)
+    run_report(runs, output, show=show, quiet=quiet, as_json=as_json)

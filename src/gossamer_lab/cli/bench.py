@@ -10,12 +10,12 @@ import typer
 
 from gossamer_lab.bench import BENCHMARKS
 from gossamer_lab.cli.app import app
-from gossamer_lab.cli.options import Json
+from gossamer_lab.cli.options import Json, Quiet
 
 __all__ = ["bench"]
 
 
-@app.command()
+@app.command(epilog="Example: gossamer bench native --output results --threads 1")
 def bench(
     names: Annotated[
         list[str] | None,
@@ -35,6 +35,7 @@ def bench(
     threads: Annotated[
         int | None, typer.Option(help="Number of threads.", min=1, show_default="PyTorch's default")
     ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Benchmark the library against a copy of the weights, its own variants and other libraries."""
@@ -58,10 +59,10 @@ def bench(
         torch.set_num_threads(threads)
     console = Console(highlight=False)
     results = []
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
     for result in run(names or (), output, lambda line: errors.print(line, markup=False)):
         results.append(result)
-        if not as_json:
+        if not (as_json or quiet):
             print_tables(console, [result.table()])
     if output is not None:
         for path in page or ():

@@ -40,6 +40,11 @@ class Display:
         """Print a line on stderr."""
         self._err.print(text, markup=False)
 
+    def progress(self, text: str) -> None:
+        """Print a line on stderr, unless silent."""
+        if not self._silent:
+            self.message(text)
+
     @contextmanager
     def training(self, config: TrainingConfig) -> Iterator[Callable[[EpochMetrics], None]]:
         """Yield a function to call with the metrics of each epoch."""
@@ -138,8 +143,8 @@ class Display:
 
     def files(self, path: Path, figure: Path) -> None:
         """Print where the files are."""
-        self._out.print(f"run directory:  {path}", markup=False)
-        self._out.print(f"summary figure: {figure}", markup=False)
+        self._out.print(f"run directory:    {path}", markup=False)
+        self._out.print(f"summary figure:   {figure}", markup=False)
 
 
 def _kilobytes(size: int | None) -> str:

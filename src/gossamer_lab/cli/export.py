@@ -33,6 +33,7 @@ class ExportOptions:
     c: Path | None
     onnx: Path | None
     check: bool
+    quiet: bool
     as_json: bool
 
 
@@ -41,19 +42,19 @@ def run_export(path: Path, options: ExportOptions) -> None:
     torch.set_num_threads(1)
     _require_usable(options)
     stored = open_network(_network_file(path))
-    display = Display(quiet=options.as_json)
+    display = Display(quiet=options.as_json, silent=options.quiet)
     # A blank input would test little more than the biases.
     example = torch.rand(2, *stored.example.shape[1:], generator=torch.Generator().manual_seed(0))
     answer: dict[str, Any] = {"network": str(path)}
     if options.c is not None:
-        display.message(f"writing {options.c}: lowering, compiling and comparing with PyTorch")
+        display.progress(f"writing {options.c}: lowering, compiling and comparing with PyTorch")
         written = export_c(stored.model, options.c, example)
         answer["c"] = _described(options.c, written)
         display.text(_c_lines(options.c, written))
         if options.check:
             answer["c"]["check"] = _checked(stored, example, options.c, written, display)
     if options.onnx is not None:
-        display.message(f"writing {options.onnx}: exporting and comparing with PyTorch")
+        display.progress(f"writing {options.onnx}: exporting and comparing with PyTorch")
         export_onnx(stored.model, options.onnx, example)
         size = options.onnx.stat().st_size
         answer["onnx"] = {"file": str(options.onnx), "bytes": size}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -11,13 +12,18 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from gossamer_lab.training.fields import documented, setting, settings_of
+from gossamer_lab.training.settings import SETTINGS
 
-__all__ = ["COMPACTIONS", "DataDir", "Json", "RunOptions", "given", "with_options"]
+__all__ = ["COMPACTIONS", "DataDir", "Dataset", "Json", "Quiet", "RunOptions", "command_line", "given", "with_options"]
 
 # How often `gossamer train --compact` removes dead units, at most.
 COMPACTIONS = 10
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only warnings and errors.")]
+Dataset = Annotated[
+    str, typer.Argument(help=f"Data set: {', '.join(SETTINGS)}.", autocompletion=lambda: list(SETTINGS))
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -112,6 +118,21 @@ def given(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a dataclass that were given on the command line."""
     declared = [name for name, each in settings_of(cls).items() if each.is_option]
     return {name: values[name] for name in declared if values[name] is not None and values[name] is not False}
+
+
+def command_line(program: Sequence[str], options: Mapping[str, Any]) -> str:
+    """Write a command in the shell's words, an option to a line; those that are None or False are left out.
+
+    Args:
+        program: The first words.
+        options: Values by the names of the options; a tuple for an option that is repeated.
+    """
+    lines = [list(program)]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        values = value if isinstance(value, tuple) else (value,)
+        lines += [[flag] if one is True else [flag, str(one)] for one in values if one is not None and one is not False]
+    return " \\\n    ".join(shlex.join(line) for line in lines)
 
 
 def _parameter(declared: Field[Any], kind: Any, title: str) -> inspect.Parameter:

@@ -12,7 +12,7 @@ import typer
 
 from gossamer_lab.cli.app import app
 from gossamer_lab.cli.data import download_bars
-from gossamer_lab.cli.options import DataDir, Json
+from gossamer_lab.cli.options import DataDir, Json, Quiet
 from gossamer_lab.paper import EXPERIMENTS
 from gossamer_lab.training.settings import SETTINGS
 
@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["paper"]
 
 
-@app.command()
+@app.command(epilog="Example: gossamer paper table --results experiments")
 def paper(
-    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}, or all.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"Experiment: {', '.join(EXPERIMENTS)}, or all.", autocompletion=lambda: [*EXPERIMENTS, "all"]
+        ),
+    ],
     train: Annotated[
         bool, typer.Option("--train", help="Tune and train what the result files lack. May take many hours.")
     ] = False,
@@ -61,6 +66,7 @@ def paper(
         Path | None,
         typer.Option(help="Documentation page to update from the Markdown tables in --results.", show_default=False),
     ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Show a table or figure of the paper from the result files.
@@ -81,12 +87,12 @@ def paper(
     else:
         run_folder = runs if into is None else into / "runs"
         workspace = Workspace(into or results, results / "tuning", run_folder, data_dir, workers)
-    request = Request(workspace, tuple(only or ()), tuple(range(seeds)), quick, report=_report)
+    request = Request(workspace, tuple(only or ()), tuple(range(seeds)), quick, report=_nothing if quiet else _report)
     names = [each for each in EXPERIMENTS if each == name or (name == "all" and _uses_any(each, request.datasets))]
     if missing:
         _list_missing(names, request)
         return
-    shown, errors = {}, _train(names, request) if train or separate else {}
+    shown, errors = {}, _train(names, request, quiet) if train or separate else {}
     writes = write or separate or (train and request.is_whole)
     for each in names:
         if each not in errors:
@@ -96,7 +102,8 @@ def paper(
                 errors[each] = error
     if page is not None:
         _fill_page(page, workspace.results)
-    _print(name, shown, as_json)
+    if as_json or not quiet:
+        _print(name, shown, as_json)
     if errors:
         raise errors[name] if name in errors else _error("\n".join(f"{each}: {errors[each]}" for each in errors))
 
@@ -142,7 +149,7 @@ def _print(name: str, shown: dict[str, _Shown], as_json: bool) -> None:
             typer.echo(str(file))
 
 
-def _train(names: Sequence[str], request: Request) -> dict[str, Exception]:
+def _train(names: Sequence[str], request: Request, quiet: bool) -> dict[str, Exception]:
     """Tune and train what is missing; return the errors by experiment."""
     import torch
 
@@ -160,7 +167,7 @@ def _train(names: Sequence[str], request: Request) -> dict[str, Exception]:
             with download_bars() as on_download:
                 obtain(dataset, request.workspace.data, on_download)
     errors: dict[str, Exception] = {}
-    with progress_reporter() as reporter:
+    with progress_reporter(silent=quiet) as reporter:
         for name, experiment in experiments.items():
             try:
                 make_missing(experiment, request, reporter)
@@ -226,6 +233,10 @@ def _check_folders(results: Path, into: Path | None, page: Path | None, *, quick
 
 def _report(message: str) -> None:
     typer.echo(message, err=True)
+
+
+def _nothing(message: str) -> None:
+    del message
 
 
 def _error(message: str) -> Exception:

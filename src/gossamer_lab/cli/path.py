@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,73 +18,113 @@ from gossamer.store import save
 from gossamer.targets import Kind
 from gossamer_lab.cli.data import download_bars
 from gossamer_lab.cli.display import Display
+from gossamer_lab.cli.options import command_line
+from gossamer_lab.cli.report import show_report
 from gossamer_lab.data import obtain
 from gossamer_lab.reporting.path_figure import path_figure
+from gossamer_lab.reporting.path_report import PATH_FILE
 from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.training import SETTINGS, TrainingConfig, defaults, load_dataset, regularizer_spec
+from gossamer_lab.training.metrics import versions
 from gossamer_lab.training.path import PathSettings, TradeoffPoint, from_scratch, warm_started
 
-__all__ = ["run_path"]
+__all__ = ["PathOptions", "run_path"]
 
 
-def run_path(
-    dataset: str,
-    sizes: list[float],
-    *,
-    kind: str,
-    regularizer: str,
-    epochs: int | None,
-    epochs_each: int | None,
-    seed: int,
-    output: Path,
-    compare: bool,
-    as_json: bool,
-) -> None:
-    """Train the path, and with `compare` every point from scratch; write points, networks and figure to `output`."""
+@dataclass(frozen=True)
+class PathOptions:
+    """The options of the command."""
+
+    dataset: str
+    sizes: tuple[float, ...]
+    kind: str
+    regularizer: str
+    epochs: int | None
+    epochs_each: int | None
+    seed: int
+    output: Path
+    compare: bool
+    quiet: bool
+    as_json: bool
+
+
+def run_path(options: PathOptions) -> int:
+    """Train the path, and with `compare` every point from scratch; write points, networks, figure and report."""
     torch.set_num_threads(1)
-    settings = _settings(dataset, sizes, kind, regularizer, epochs, epochs_each, seed)
-    if output.exists() and not output.is_dir():
-        raise GossamerError(f"{output} is a file. `--output` must be a folder.")
-    with download_bars() as on_download:
-        obtain(dataset, None, on_download)
+    settings = _settings(options)
+    if options.output.exists() and not options.output.is_dir():
+        raise GossamerError(f"{options.output} is a file. `--output` must be a folder.")
+    with download_bars(silent=options.quiet) as on_download:
+        obtain(options.dataset, None, on_download)
     images = load_dataset(settings.config)
-    output.mkdir(parents=True, exist_ok=True)
-    display = Display(quiet=as_json)
-    curves = {"path": _collect(warm_started(settings, images), display, output)}
-    if compare:
-        curves["from scratch"] = _collect(from_scratch(settings, images), display, None)
-    points = {name: [asdict(point) for point in found] for name, found in curves.items()}
-    result = {"dataset": dataset, "regularizer": regularizer, "kind": kind, "seed": seed, "points": points}
-    write_atomically(output / "path.json", (json.dumps(result, indent=2) + "\n").encode())
-    figure = path_figure(f"{dataset}: accuracy against size, {regularizer}", curves, output / "path.png")
+    settings = settings.checked(images)
+    options.output.mkdir(parents=True, exist_ok=True)
+    display = Display(quiet=options.as_json, silent=options.quiet)
+    try:
+        curves = {"path": _collect(warm_started(settings, images), display, options.output)}
+        if options.compare:
+            curves["from scratch"] = _collect(from_scratch(settings, images), display, None)
+    except KeyboardInterrupt:
+        display.message("interrupted; a path is trained in one go: start it again")
+        return 128 + signal.SIGINT
+    result = _record(options, settings, curves)
+    write_atomically(options.output / PATH_FILE, (json.dumps(result, indent=2) + "\n").encode())
+    _show(options, curves, display)
+    if options.as_json:
+        print(json.dumps(result))
+    return 0
+
+
+def _record(options: PathOptions, settings: PathSettings, curves: dict[str, list[TradeoffPoint]]) -> dict[str, Any]:
+    """The content of `path.json`."""
+    shown = {name: value for name, value in asdict(settings.config).items() if not name.startswith("target_")}
+    given = {
+        **asdict(options), "sizes": ",".join(f"{size:.6g}" for size in options.sizes),
+        "dataset": None, "quiet": None, "as_json": None,
+    }  # fmt: skip
+    return {
+        "dataset": options.dataset,
+        "regularizer": options.regularizer,
+        "kind": options.kind,
+        "seed": options.seed,
+        "points": {name: [asdict(point) for point in found] for name, found in curves.items()},
+        "command": command_line(["gossamer", "path", options.dataset], given),
+        "configuration": {
+            **shown,
+            "epochs of the dense network": settings.dense_epochs,
+            "epochs each": settings.epochs_each,
+        },
+        "versions": versions(),
+    }
+
+
+def _show(options: PathOptions, curves: dict[str, list[TradeoffPoint]], display: Display) -> None:
+    title = f"{options.dataset}: accuracy against size, {options.regularizer}"
+    figure = path_figure(title, curves, options.output / "path.png")
     for name, found in curves.items():
         display.table(_table(name, found))
-    display.text(f"points: {output / 'path.json'}\nfigure: {figure}")
-    if as_json:
-        print(json.dumps(result))
+    display.text(f"points:           {options.output / PATH_FILE}")
+    display.text(f"figure:           {figure}")
+    show_report(options.output, display)
 
 
-def _settings(
-    dataset: str,
-    sizes: list[float],
-    kind: str,
-    regularizer: str,
-    epochs: int | None,
-    epochs_each: int | None,
-    seed: int,
-) -> PathSettings:
-    if dataset not in SETTINGS:
-        raise GossamerError(f"Unknown data set {dataset!r}. Available: {', '.join(SETTINGS)}.")
-    if kind not in get_args(Kind) or kind == "bytes":
-        raise GossamerError(f"`--kind` must be params, flops, dense_params or dense_flops; received {kind!r}.")
-    regularizer_spec(regularizer)
-    chosen: dict[str, Any] = {**defaults(dataset, regularizer, kind), **({} if epochs is None else {"epochs": epochs})}
+def _settings(options: PathOptions) -> PathSettings:
+    if options.dataset not in SETTINGS:
+        raise GossamerError(f"Unknown data set {options.dataset!r}. Available: {', '.join(SETTINGS)}.")
+    if options.kind not in get_args(Kind) or options.kind == "bytes":
+        raise GossamerError(f"`--kind` must be params, flops, dense_params or dense_flops; received {options.kind!r}.")
+    regularizer_spec(options.regularizer)
+    chosen: dict[str, Any] = defaults(options.dataset, options.regularizer, options.kind)
+    if options.epochs is not None:
+        chosen["epochs"] = options.epochs
     chosen.pop("compact_every", None)
-    first = {f"target_{kind}": sizes[0]} if sizes else {}
-    config = TrainingConfig(dataset=dataset, regularizer=regularizer, seed=seed, **{**chosen, **first})
-    each = max(2, round(config.epochs / 10)) if epochs_each is None else epochs_each
-    settings = PathSettings(config, kind, sizes, each)
-    settings.targets()  # refuses sizes that are no targets, before anything is trained
+    if options.sizes:
+        chosen[f"target_{options.kind}"] = options.sizes[0]
+    config = TrainingConfig(
+        dataset=options.dataset, **{**chosen, "regularizer": options.regularizer, "seed": options.seed}
+    )
+    settings = PathSettings(config, options.kind, options.sizes, options.epochs_each)
+    settings.targets()  # refuses sizes that are no targets, before anything is downloaded
     return settings
 
 
@@ -93,7 +134,7 @@ def _collect(
     found = []
     for point, small in points:
         found.append(point)
-        display.message(f"{percent(point.size)} %: accuracy {percent(point.accuracy)} %, {point.seconds:.0f} s")
+        display.progress(f"{percent(point.size)} %: accuracy {percent(point.accuracy)} %, {point.seconds:.0f} s")
         if folder is not None:
             save(small, folder / f"point-{len(found) - 1}.safetensors", sparse=True)
     return found

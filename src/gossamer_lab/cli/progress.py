@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 __all__ = ["ProgressBars", "ProgressLog", "progress_reporter"]
 
@@ -54,9 +54,9 @@ class ProgressLog:
 
 
 @contextmanager
-def progress_reporter() -> Iterator[ProgressBars | ProgressLog]:
-    """Yield the reporter for stderr."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+def progress_reporter(silent: bool = False) -> Iterator[ProgressBars | ProgressLog]:
+    """Yield the reporter for stderr, which prints nothing if `silent`."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=silent)
     if not console.is_terminal:
         yield ProgressLog(console)
         return
@@ -64,7 +64,7 @@ def progress_reporter() -> Iterator[ProgressBars | ProgressLog]:
         TextColumn("{task.description:10}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         TextColumn("{task.fields[text]}"),
     )
     with Progress(*columns, console=console) as progress:

@@ -19,7 +19,7 @@ from gossamer_lab.training import RunDirectory, write_shrunk
 __all__ = ["run_measure", "run_shrink", "show_shrunk"]
 
 
-def run_shrink(path: Path, as_json: bool) -> None:
+def run_shrink(path: Path, *, as_json: bool, quiet: bool = False) -> None:
     """Shrink the network of a run, save it and show it."""
     torch.set_num_threads(1)
     run = RunDirectory(path)
@@ -30,7 +30,7 @@ def run_shrink(path: Path, as_json: bool) -> None:
     trained = open_network(run.weights)
     found = plan(trained.model, trained.example, form="module")
     shrunk = write_shrunk(found.apply(), trained.example, run, read_manifest(run.weights).provenance)
-    display = Display(quiet=as_json)
+    display = Display(quiet=as_json, silent=quiet)
     display.text(str(found))
     show_shrunk(run, display)
     if as_json:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import re
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import GossamerError
 from gossamer_lab.cli.data import download_bars
 from gossamer_lab.cli.display import Display
+from gossamer_lab.cli.options import command_line
 from gossamer_lab.cli.progress import progress_reporter
+from gossamer_lab.cli.report import show_report
 from gossamer_lab.data import obtain
-from gossamer_lab.reporting.tables import percent
+from gossamer_lab.reporting.study_report import StudyRecord, Trial
+from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
 from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states, work
 from gossamer_lab.sweeps.training_trials import TrainingTrial
@@ -43,6 +47,7 @@ class SweepOptions:
     output: Path
     seed: int
     data_dir: Path | None
+    quiet: bool
     as_json: bool
 
 
@@ -50,8 +55,11 @@ def run_sweep(options: SweepOptions) -> int:
     """Work on the study until it is finished, and return the exit code."""
     config = _configuration(options)
     values = dict(_parsed(text, options) for text in options.vary)
+    for name, each in values.items():
+        for value in (min(each), max(each)):  # refuses a value that is not allowed, before anything is trained
+            replace(config, **{name: value})  # type: ignore[arg-type]
     search = Search(options.name or f"{options.dataset} {options.regularizer}", values, options.trials, options.seed)
-    with download_bars() as on_download:
+    with download_bars(silent=options.quiet) as on_download:
         obtain(options.dataset, options.data_dir, on_download)
     folder = options.output / search.name.replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,11 +68,13 @@ def run_sweep(options: SweepOptions) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with open_search(search, url) as study:
         try:
-            _run_workers(search, url, trial, options.workers, study)
+            _run_workers(search, url, trial, options, study)
         except KeyboardInterrupt:
             Display().message("interrupted; the same command goes on")
             return 130
-        _show(results(study), states(study), folder, options)
+        found, ended = results(study), states(study)
+        _record(search, config, found, ended, options).write(folder)
+        _show(found, ended, folder, options)
     return 0
 
 
@@ -101,14 +111,14 @@ def _parsed(text: str, options: SweepOptions) -> tuple[str, list[float]]:
     return name, numbers
 
 
-def _run_workers(search: Search, url: str, trial: TrainingTrial, workers: int, study: Any) -> None:
+def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepOptions, study: Any) -> None:
     """Start the workers, report the progress of the whole study, and stop the workers with this process."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    processes = [context.Process(target=_work, args=(search, url, trial), daemon=True) for _ in range(workers)]
+    processes = [context.Process(target=_work, args=(search, url, trial), daemon=True) for _ in range(options.workers)]
     for process in processes:
         process.start()
     try:
-        with progress_reporter() as progress:
+        with progress_reporter(silent=options.quiet) as progress:
             total = len(search.points())
             progress.start(search.name, total)
             shown = 0
@@ -141,7 +151,37 @@ def _described(now: States) -> str:
     return f"{now.finished} finished, {now.pruned} pruned, {now.failed} failed, {now.running} running"
 
 
+def _record(
+    search: Search, config: TrainingConfig, found: list[Result], ended: States, options: SweepOptions
+) -> StudyRecord:
+    varied = dict.fromkeys(search.values)
+    given = {**asdict(options), "storage": _without_password(options.storage)}
+    given |= {"dataset": None, "quiet": None, "as_json": None}
+    return StudyRecord(
+        name=search.name,
+        dataset=options.dataset,
+        regularizer=options.regularizer,
+        command=command_line(["gossamer", "sweep", options.dataset], given),
+        configuration={**asdict(config), **varied},
+        failed=ended.failed,
+        trials=[_trial(result) for result in found],
+    )
+
+
+def _without_password(storage: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", storage)
+
+
+def _trial(result: Result) -> Trial:
+    if result.values is None:
+        return Trial(result.number, result.point)
+    history = [(1 - error, kept) for error, kept in result.figures.get("history", ())]
+    error, kept = result.values
+    return Trial(result.number, result.point, 1 - error, kept, result.figures.get("flops_kept"), history)
+
+
 def _show(found: list[Result], ended: States, folder: Path, options: SweepOptions) -> None:
+    display = Display(quiet=options.as_json, silent=options.quiet)
     front = pareto_front(found)
     figure = pareto_figure(found, folder / "pareto.png")
     rows: list[dict[str, Any]] = [
@@ -149,11 +189,19 @@ def _show(found: list[Result], ended: States, folder: Path, options: SweepOption
         for result in front
         if result.values is not None
     ]
+    names = list(rows[0]["point"]) if rows else []
+    cells = [
+        [
+            f"{percent(row['accuracy'])} %",
+            f"{percent(row['params_kept'])} %",
+            *(f"{row['point'][name]:.3g}" for name in names),
+        ]
+        for row in rows
+    ]
+    display.table(Table(("accuracy", "weights kept", *names), cells, "Pareto front, on validation images", align="rr"))
+    display.text(_described(ended))
+    display.text(f"figure:           {figure}")
+    show_report(folder, display)
     if options.as_json:
         counts = {"finished": ended.finished, "pruned": ended.pruned, "failed": ended.failed}
         print(json.dumps({"dataset": options.dataset, **counts, "front": rows, "figure": str(figure)}))
-        return
-    for row in rows:
-        point = ", ".join(f"{name} {value:.3g}" for name, value in row["point"].items())
-        print(f"accuracy {percent(row['accuracy'])}  weights kept {percent(row['params_kept'])}  {point}")
-    print(f"{_described(ended)}; the front is drawn in {figure}")

@@ -76,7 +76,7 @@ def _run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions
     # One thread: the networks are small, and other numbers of threads would change the last bits of sums.
     torch.set_num_threads(1)
     config = _configuration(dataset, settings, options)
-    with download_bars() as on_download:
+    with download_bars(silent=options.quiet) as on_download:
         from_leader(lambda: obtain(config.dataset, options.data_dir, on_download))
         obtain(config.dataset, options.data_dir)  # of processes on other machines
     images = load_dataset(config, options.data_dir)

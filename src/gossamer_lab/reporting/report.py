@@ -67,7 +67,8 @@ def compared_runs(run: RunDirectory) -> list[RunDirectory]:
 def _check_finished(run: RunDirectory) -> None:
     if not run.config.exists():
         raise GossamerError(
-            f"{run.path} is not a run: there is no {run.config.name}. Give a folder that `gossamer train` has written."
+            f"{run.path} is not a run: there is no {run.config.name}. Give a folder that `gossamer train`, `gossamer "
+            "sweep` or `gossamer path` has written."
         )
     missing = [file.name for file in (run.result, run.weights, run.small) if not file.exists()]
     if missing:

@@ -25,19 +25,24 @@ def pareto_front(results: Sequence[Result]) -> list[Result]:
 
 
 def pareto_figure(results: Sequence[Result], path: Path) -> Path:
-    """Draw all results and the front."""
-    points = [result.values for result in results if result.values is not None]
-    front = [result.values for result in pareto_front(results) if result.values is not None]
+    """Draw all results and the front; networks without any weight have no place on the logarithmic axis."""
+    every, front = _percentages(results), _percentages(pareto_front(results))
     with new_figure(6.0, 4.0) as figure:
         axes = figure.add_subplot()
-        axes.scatter([kept for _, kept in points], [100 * (1 - error) for error, _ in points], color="#bdbdbd", s=18)
+        axes.scatter([kept for kept, _ in every], [accuracy for _, accuracy in every], color="#bdbdbd", s=18)
         axes.plot(
-            [kept for _, kept in front], [100 * (1 - error) for error, _ in front], "o-", color="#006b4e", label="front"
+            [kept for kept, _ in front], [accuracy for _, accuracy in front], "o-", color="#006b4e", label="front"
         )
         axes.set_xscale("log")
         log_percent(axes.xaxis)
-        axes.set_xlabel("weights kept")
+        axes.set_xlabel("weights kept (%)")
         axes.set_ylabel("validation accuracy (%)")
         axes.legend(frameon=False)
         tidy(axes)
         return save(figure, path)
+
+
+def _percentages(results: Sequence[Result]) -> list[tuple[float, float]]:
+    """Weights kept and accuracy."""
+    values = [result.values for result in results if result.values is not None]
+    return [(100 * kept, 100 * (1 - error)) for error, kept in values if kept > 0]

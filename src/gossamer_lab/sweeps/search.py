@@ -14,16 +14,16 @@ If two workers add the same slot, the one trial is evaluated and the other retur
 from __future__ import annotations
 
 import math
-import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import GossamerError
+from gossamer_lab.sweeps.integrity import checked, file_fault, readable, seal
 from gossamer_lab.sweeps.storage import require_optuna
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def open_search(search: Search, url: str) -> Iterator[optuna.Study]:
     sampler = optuna.samplers.TPESampler(seed=None if search.trials is None else search.seed, constant_liar=True)
     storage = _storage(url, search.heartbeat)
     try:
-        yield _joined(search, storage, sampler)
+        with readable(f"The study {search.name!r}"):
+            study = _joined(search, storage, sampler)
+        yield study
     finally:
         storage.remove_session()
         storage.engine.dispose()
@@ -134,6 +136,7 @@ def _joined(search: Search, storage: optuna.storages.RDBStorage, sampler: optuna
             "options, or another `--name`."
         )
     study.set_user_attr("search", search.describe())
+    study.set_metric_names(["validation error", "weights kept"])  # for optuna-dashboard
     _add_missing(study, search.points())
     return study
 
@@ -148,7 +151,10 @@ def work(study: optuna.Study, search: Search, objective: Pareto) -> None:
         try:
             if slot is None or _taken(study, slot, trial.number):
                 raise _NoSlotError
-            return objective(trial, _point(trial, search))
+            point = _point(trial, search)
+            first, second = map(float, objective(trial, point))
+            seal(trial, point, (first, second))
+            return first, second
         except GossamerError as error:
             trial.set_user_attr("failure", str(error))
             raise
@@ -189,7 +195,7 @@ def results(study: optuna.Study) -> list[Result]:
     found: dict[int, Result] = {}
     for trial in _slots(study):
         slot = trial.user_attrs[_SLOT]
-        if _is_finished(trial) and slot not in found:
+        if _is_finished(checked(trial)) and slot not in found:
             values = None if trial.values is None else (trial.values[0], trial.values[1])
             figures = {name: value for name, value in trial.user_attrs.items() if name != _SLOT}
             found[slot] = Result(slot, trial.number, dict(trial.params), values, figures)
@@ -219,7 +225,7 @@ def _storage(url: str, heartbeat: int) -> optuna.storages.RDBStorage:
 
     if url.startswith("postgresql://"):
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-    reason = _file_fault(url)
+    reason = file_fault(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else ""
     for attempt in range(0 if reason else 6):
         try:
             return optuna.storages.RDBStorage(
@@ -242,18 +248,6 @@ def _storage(url: str, heartbeat: int) -> optuna.storages.RDBStorage:
         f"The storage cannot be opened: {reason}. Give a path, or an address such as "
         "postgresql://user:password@host/database, of a database that exists."
     )
-
-
-def _file_fault(url: str) -> str:
-    """Why a file is no SQLite database, or an empty string: a failure inside of Optuna leaves the file open."""
-    if not url.startswith("sqlite:///"):
-        return ""
-    try:
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60)) as connection:
-            connection.execute("PRAGMA schema_version")
-    except sqlite3.Error as error:
-        return str(error)
-    return ""
 
 
 def _point(trial: optuna.Trial, search: Search) -> Point:
@@ -300,4 +294,5 @@ def _taken(study: optuna.Study, slot: int, number: int) -> bool:
 
 
 def _slots(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    return [trial for trial in study.get_trials(deepcopy=False) if _SLOT in trial.user_attrs]
+    with readable(f"The study {study.study_name!r}"):
+        return [trial for trial in study.get_trials(deepcopy=False) if _SLOT in trial.user_attrs]

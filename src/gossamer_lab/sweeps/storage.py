@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from gossamer.errors import GossamerError
 from gossamer.files import staged
+from gossamer_lab.sweeps.integrity import checked, file_fault, readable, seal
 from gossamer_lab.sweeps.study import Study
 from gossamer_lab.sweeps.trials import Trial
 
@@ -36,9 +37,10 @@ def finished_trials(storage: Path, study: str) -> list[Trial]:
     with open_storage(storage) as opened:
         import optuna
 
-        if study not in optuna.get_all_study_names(opened):
-            return []
-        return _trials(optuna.load_study(study_name=study, storage=opened))
+        with readable(str(storage)):
+            if study not in optuna.get_all_study_names(opened):
+                return []
+            return _trials(optuna.load_study(study_name=study, storage=opened))
 
 
 @contextmanager
@@ -69,10 +71,13 @@ def exclusive_writer(storage: Path) -> Iterator[None]:
 @contextmanager
 def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
     """Open an existing storage."""
+    if fault := file_fault(path):
+        raise GossamerError(f"{path} is not a usable Optuna storage: {fault}.")
     try:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as connection:
             connection.execute("SELECT * FROM version_info")  # a table of every Optuna storage
-        storage = _connect(path, skip_table_creation=True)
+        with readable(str(path)):
+            storage = _connect(path, skip_table_creation=True)
     except (sqlite3.Error, RuntimeError) as error:  # RuntimeError: tables of another Optuna version
         raise GossamerError(f"{path} is not a usable Optuna storage: {error}.") from None
     try:
@@ -93,12 +98,13 @@ class StudyRecord:
         import optuna
 
         self.plan = study
-        self._study = optuna.create_study(
-            study_name=study.name,
-            storage=storage,
-            sampler=optuna.samplers.RandomSampler(seed=study.seed),  # unused: every trial is given its point
-            load_if_exists=True,
-        )
+        with readable(f"The study {study.name!r}"):
+            self._study = optuna.create_study(
+                study_name=study.name,
+                storage=storage,
+                sampler=optuna.samplers.RandomSampler(seed=study.seed),  # unused: every trial is given its point
+                load_if_exists=True,
+            )
         self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
             name: optuna.distributions.FloatDistribution(min(values), max(values))
             for name, values in study.grid.items()
@@ -151,6 +157,7 @@ class StudyRecord:
         """Record the value of a trial."""
         trial.set_user_attr("figures", figures)
         trial.set_user_attr("seconds", seconds)
+        seal(trial, trial.params, [value])
         return _trial(self.plan.name, self._study.tell(trial, value))
 
     def fail(self, trial: optuna.Trial, reason: str, seconds: float) -> Trial:
@@ -175,6 +182,7 @@ def _trials(study: optuna.Study) -> list[Trial]:
 
 
 def _trial(study: str, trial: optuna.trial.FrozenTrial) -> Trial:
+    checked(trial)
     failure = trial.user_attrs.get("failure")
     return Trial(
         study=study,

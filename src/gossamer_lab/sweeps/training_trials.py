@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gossamer_lab.sweeps.integrity import checked
 from gossamer_lab.training import TrainingConfig, assemble, load_dataset, open_run, train
 
 if TYPE_CHECKING:
@@ -38,15 +39,15 @@ class TrainingTrial:
     def __call__(self, trial: optuna.Trial, point: dict[str, float]) -> tuple[float, float]:
         """Train, and give up a poor training after a third of its epochs."""
         import optuna
+        from optuna.trial import TrialState
 
         torch.set_num_threads(1)
         settings: dict[str, Any] = {**point}
         config = replace(self.config, **settings)
         dataset = load_dataset(config, self.data)
         run = open_run(self.folder / f"{trial.number:05d}", config, resume=True)
-        others = [
-            each.user_attrs[_HISTORY] for each in trial.study.get_trials(deepcopy=False) if _HISTORY in each.user_attrs
-        ]
+        trials = trial.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        others = [checked(each).user_attrs[_HISTORY] for each in trials if _HISTORY in each.user_attrs]
         history: list[_Epoch] = []
         model, regularizer = assemble(config, dataset)
         for metrics in train(model, dataset, regularizer, config, run):
@@ -57,6 +58,7 @@ class TrainingTrial:
         result = run.read_result()
         trial.set_user_attr(_HISTORY, history)
         trial.set_user_attr("run", str(run.path))
+        trial.set_user_attr("flops_kept", result.flops_kept)
         return 1 - result.accuracy, result.params_kept
 
 

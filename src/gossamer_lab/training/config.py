@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NoReturn
 
+from gossamer_lab.training.checksum import sealed, unsealed
 from gossamer_lab.training.fields import (
     COUNT,
     FLAG,
@@ -31,7 +31,6 @@ __all__ = ["RENAMED", "TrainingConfig"]
 
 # Written to every configuration file, so that a JSON file of another program is never taken for one.
 _FORMAT = "gossamer-run-1"
-_CHECKSUM = "sha256"
 
 # Fields by the names they had in the first run directories and result files. Such files are still read under these
 # names, and fingerprints still hash them: committed tuning results are stored under fingerprints.
@@ -246,22 +245,23 @@ class TrainingConfig:
     def to_json(self) -> str:
         """Return the configuration as a JSON object with a checksum: a run must not resume with a damaged one."""
         values = asdict(self)
-        return json.dumps({"format": _FORMAT, **values, _CHECKSUM: _digest(values)}, indent=2) + "\n"
+        return json.dumps({"format": _FORMAT, **sealed(values)}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> TrainingConfig:
         """Parse the output of `to_json`, of this version or an earlier one."""
         try:
             values: Any = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             _reject(f"Not a run configuration: not JSON ({error}).")
         if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
             _reject(f'Not a run configuration: "format" is not {_FORMAT!r}.')
-        # Files of earlier versions have no checksum.
-        if (checksum := values.pop(_CHECKSUM, None)) is not None and checksum != _digest(values):
+        try:
+            values = unsealed(values)
+        except ValueError as error:
             _reject(
-                "Not a run configuration as it was written: its checksum differs. Restore the file, or start the run "
-                "anew with `--overwrite`."
+                f"Not a run configuration as it was written: {error}. Restore the file, or start the run anew with "
+                "`--overwrite`."
             )
         current = _current(values)
         if absent := sorted({field.name for field in fields(cls)} - _ADDED - set(current)):
@@ -272,10 +272,6 @@ class TrainingConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
         """Create a configuration from stored values; fields that are absent have their defaults."""
         return cls(**_current(values))
-
-
-def _digest(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _current(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gossamer.errors import GossamerError
 from gossamer.files import abandoned, write_atomically
+from gossamer_lab.training.checksum import sealed, unsealed
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
 
@@ -129,7 +130,7 @@ class RunDirectory:
     def append_metrics(self, metrics: EpochMetrics) -> None:
         """Append the metrics of one epoch."""
         with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(metrics)) + "\n")
+            file.write(_line(metrics))
 
     def sync_metrics(self) -> None:
         """Flush the metrics to disk, before a checkpoint that relies on them."""
@@ -141,10 +142,12 @@ class RunDirectory:
         try:
             lines = self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else []
             lines = lines[:epochs]
-            metrics = [EpochMetrics(**json.loads(line)) for line in lines]
-        except (ValueError, TypeError) as error:
+            metrics = [EpochMetrics(**unsealed(json.loads(line))) for line in lines]
+        except (ValueError, TypeError, RecursionError) as error:
             raise GossamerError(f"{self.metrics} is corrupt: {error}.") from None
-        expected = range(1, 1 + (len(lines) if epochs is None else epochs))
+        if epochs is None:
+            epochs = self.read_result().epochs if self.result.exists() else len(lines)
+        expected = range(1, 1 + epochs)
         if [line.epoch for line in metrics] != list(expected):
             raise GossamerError(f"{self.metrics} is corrupt: epochs up to {len(expected)} are missing.")
         return metrics
@@ -162,22 +165,26 @@ class RunDirectory:
     def truncate_metrics(self, epochs: int) -> list[EpochMetrics]:
         """Drop the metrics after the first `epochs` epochs, which an interrupted run wrote after its checkpoint."""
         metrics = self.read_metrics(epochs)
-        text = "".join(json.dumps(asdict(line)) + "\n" for line in metrics)
+        text = "".join(map(_line, metrics))
         write_atomically(self.metrics, text.encode())
         return metrics
 
     def write_result(self, result: RunResult) -> None:
         """Write the result."""
-        write_atomically(self.result, (json.dumps(asdict(result), indent=2) + "\n").encode())
+        write_atomically(self.result, (json.dumps(sealed(asdict(result)), indent=2) + "\n").encode())
 
     def read_result(self) -> RunResult:
         """Read the result."""
         try:
-            return RunResult(**json.loads(self.result.read_text(encoding="utf-8")))
+            return RunResult(**unsealed(json.loads(self.result.read_text(encoding="utf-8"))))
         except FileNotFoundError:
             raise GossamerError(f"{self.path} is not a finished run: it has no {self.result.name}.") from None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise GossamerError(f"{self.result} is corrupt: {error}.") from None
+
+
+def _line(metrics: EpochMetrics) -> str:
+    return json.dumps(sealed(asdict(metrics))) + "\n"
 
 
 def open_run(path: Path, config: TrainingConfig, *, resume: bool = False) -> RunDirectory:

@@ -6,12 +6,15 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 import torch
 from torch import nn
 
+from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import Path, attach
+from gossamer.proximal.approach import FEWEST_STEPS
 from gossamer.shrinking import shrink
 from gossamer.targets import Target
 from gossamer_lab.data import Dataset
@@ -31,13 +34,13 @@ class PathSettings:
         config: Configuration of a training from scratch. The dense network of the path takes half of its epochs.
         kind: Kind of the targets.
         sizes: The targets, from large to small.
-        epochs_each: Epochs for each target of the path.
+        epochs_each: Epochs for each target of the path; None for a tenth of a training, but enough to reach it.
     """
 
     config: TrainingConfig
     kind: str
     sizes: Sequence[float]
-    epochs_each: int
+    epochs_each: int | None
 
     @property
     def dense_epochs(self) -> int:
@@ -47,6 +50,24 @@ class PathSettings:
     def targets(self) -> list[Target]:
         """Return the targets."""
         return [Target(**{self.kind: size}) for size in self.sizes]  # type: ignore[arg-type]
+
+    def checked(self, dataset: Dataset) -> PathSettings:
+        """Settle the epochs for each target.
+
+        Raises:
+            GossamerError: If a target is none, or the epochs have too few steps to reach one.
+        """
+        self.targets()
+        per_epoch = _steps_per_epoch(dataset, self.config)
+        config = self.config
+        wanted = self.epochs_each or max(2, round(config.epochs / 10))
+        enough = next(n for n in count(1) if replace(config, epochs=n).sparsify_epochs * per_epoch >= FEWEST_STEPS)
+        if self.epochs_each is not None and self.epochs_each < enough:
+            raise GossamerError(
+                f"`--epochs-each` must be at least {enough} on {dataset.name}, where an epoch has {per_epoch} steps; "
+                f"received {self.epochs_each}."
+            )
+        return replace(self, epochs_each=max(wanted, enough))
 
 
 @dataclass(frozen=True)
@@ -83,6 +104,7 @@ def warm_started(settings: PathSettings, dataset: Dataset) -> Iterator[tuple[Tra
     _train(model, dataset, optimizer, replace(config, epochs=settings.dense_epochs, hold_fraction=0.0))
     yield _point(1.0, model, dataset, full, settings.dense_epochs, started)
 
+    assert settings.epochs_each is not None
     short = replace(config, epochs=settings.epochs_each)
     steps = short.sparsify_epochs * _steps_per_epoch(dataset, config)
     recovery = short.hold_epochs * _steps_per_epoch(dataset, config)

@@ -22,6 +22,14 @@ main()
 
 
 @pytest.fixture
+def without_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make pages without Plotly's script in them, whether it is installed or not."""
+    for name in ("gossamer.visualization.page", "gossamer.visualization", "gossamer_lab.cli.report"):
+        monkeypatch.setattr(f"{name}.check_plotly", lambda: None)
+    monkeypatch.setattr("gossamer.visualization.page.plotly_script", lambda: "/* Plotly */")
+
+
+@pytest.fixture
 def command(tmp_path: Path) -> Iterator[Command]:
     """Start ``gossamer`` as a process of its own, in a folder of its own."""
     started: list[subprocess.Popen[str]] = []

@@ -1,11 +1,28 @@
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from gossamer_lab.cli import app, main
+
+
+def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with its words."""
+    inner = getattr(command, "commands", {})
+    if not inner:
+        yield words, command
+    for name, one in inner.items():
+        yield from leaves(one, (*words, name))
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
 
 
 def called(
@@ -33,6 +50,33 @@ def test_help_names_the_options_of_the_contract(
     settings |= {"--seed", "--regrow"}
     files = {"--run-dir", "--data-dir", "--resume", "--overwrite", "--compact", "--compare", "--no-compare", "--json"}
     assert {option for option in settings | files if option not in out} == set()
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_an_example_that_it_understands(words: tuple[str, ...]) -> None:
+    command = COMMANDS[words]
+    assert command.epilog is not None
+    program, *example = shlex.split(command.epilog.removeprefix("Example: "))
+    assert (program, *example[: len(words)]) == ("gossamer", *words)
+    command.make_context(words[-1], example[len(words) :])
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert "--json" in options
+    assert "--quiet" in options or words in (("measure",), ("data", "list"))  # which only print
+
+
+def test_the_shell_completes_commands_options_and_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def completed(line: str) -> list[str]:
+        words = line.split(" ")
+        environment = {
+            "_GOSSAMER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1),
+        }  # fmt: skip
+        result = CliRunner().invoke(app, [], prog_name="gossamer", env=environment)
+        return result.output.split()
+
+    assert completed("gossamer sw") == ["sweep"]
+    assert completed("gossamer train fash") == ["fashion-mnist"]
+    assert completed("gossamer train mnist --run-") == ["--run-dir"]
+    assert completed("gossamer paper abl") == ["ablation"]
 
 
 @pytest.mark.parametrize("words", [["train"], ["train", "digits", "--epochs", "many"], ["trian"]])

@@ -25,15 +25,6 @@ def config_of(dataset: str = "digits", regularizer: str = "integrated-tl1", **se
 
 
 @pytest.fixture
-def bundle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without Plotly's script in them, whether it is installed or not."""
-    for name in ("visualization.page", "visualization"):
-        monkeypatch.setattr(f"gossamer.{name}.check_plotly", lambda: None)
-    monkeypatch.setattr("gossamer_lab.cli.report.check_plotly", lambda: None)
-    monkeypatch.setattr("gossamer.visualization.page.plotly_script", lambda: "/* Plotly */")
-
-
-@pytest.fixture
 def stored(tmp_path: Path) -> Path:
     return Path(shutil.copytree(STORED, tmp_path / "run"))
 
@@ -74,7 +65,7 @@ def test_settings_without_an_option_are_named() -> None:
     assert purpose == "Train it again (there is no option for validation_fraction = 0.2, batch_size = 32)"
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("without_bundle")
 def test_the_command_writes_the_page_of_a_run(stored: Path, tmp_path: Path) -> None:
     shutil.copytree(STORED, stored / "dense")
     result = CliRunner().invoke(app, ["report", str(stored)], catch_exceptions=False)
@@ -90,7 +81,7 @@ def test_the_command_writes_the_page_of_a_run(stored: Path, tmp_path: Path) -> N
     assert f"gossamer report {stored} {STORED} --output {output}" in output.read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("without_bundle")
 def test_the_page_can_be_opened(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -98,7 +89,7 @@ def test_the_page_can_be_opened(stored: Path, monkeypatch: pytest.MonkeyPatch) -
     assert opened == [(stored / "report.html").resolve().as_uri()]
 
 
-@pytest.mark.usefixtures("bundle")
+@pytest.mark.usefixtures("without_bundle")
 def test_a_training_ends_with_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_training("digits", {"epochs": 1}, RunOptions(run_dir=tmp_path / "run", compare=False)) == 0
     assert f"report:           {tmp_path / 'run' / 'report.html'}" in capsys.readouterr().out

@@ -42,6 +42,8 @@ def test_a_run_is_shrunk_and_analysed_once_per_size(
     table = capsys.readouterr().out
     assert "kept because" in table
     assert "shrunk" in table
+    run_shrink(tmp_path, as_json=False, quiet=True)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_folder_without_a_network(tmp_path: Path) -> None:

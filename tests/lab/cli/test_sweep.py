@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import GossamerError
-from gossamer_lab.cli.sweep import SweepOptions, run_sweep
+from gossamer_lab.cli.sweep import SweepOptions, _without_password, run_sweep
 
 
 def options(**given):
@@ -20,6 +20,7 @@ def options(**given):
         "output": Path("sweeps"),
         "seed": 0,
         "data_dir": None,
+        "quiet": False,
         "as_json": True,
     }
     return SweepOptions(**{**default, **given})
@@ -37,6 +38,10 @@ def test_a_grid_is_trained_and_the_next_call_trains_nothing(command, tmp_path):
     assert seen[0]["finished"] == 2
     assert {row["point"]["strength"] for row in seen[0]["front"]} <= {1e-3, 1e-2}
     assert (tmp_path / seen[0]["figure"]).stat().st_size > 1000
+    page = (tmp_path / "sweeps" / "digits-integrated-tl1" / "report.html").read_text(encoding="utf-8")
+    assert "<h1>digits: sweep of integrated-tl1</h1>" in page
+    assert "--vary strength=1e-3,1e-2" in page
+    assert page.count('<th scope="row">trial') == 2
     runs = sorted((tmp_path / "sweeps" / "digits-integrated-tl1").glob("*/result.json"))
     assert len(runs) == 2
 
@@ -49,6 +54,7 @@ def test_a_grid_is_trained_and_the_next_call_trains_nothing(command, tmp_path):
         ({"vary": ("epochs=1,2",)}, "NAME is one of"),
         ({"vary": ("strength=1e-3,1e-3",)}, "distinct numbers"),
         ({"vary": ("strength=a,b",)}, "distinct numbers"),
+        ({"vary": ("strength=1e-3", "s=0.1,0.9")}, "`s` must be a number from 0 to 1/2; received 0.9"),
         ({"vary": ("strength=1e-3,1e-2",), "trials": 4}, "LOW:HIGH"),
         ({"vary": ("strength=1e-2:1e-3",), "trials": 4}, "LOW:HIGH"),
         ({"storage": "mysterious://host/x"}, "cannot be opened"),
@@ -58,3 +64,9 @@ def test_bad_options_are_refused(given, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(GossamerError, match=words):
         run_sweep(options(**given))
+
+
+def test_a_password_is_not_written_down():
+    assert _without_password("postgresql://user:se/cret@host/db") == "postgresql://user@host/db"
+    assert _without_password("postgresql://user@host:5432/db") == "postgresql://user@host:5432/db"
+    assert _without_password("folder/sweep.db") == "folder/sweep.db"

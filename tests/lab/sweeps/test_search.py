@@ -13,7 +13,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from gossamer.errors import GossamerError
-from gossamer_lab.sweeps.pareto import pareto_front
+from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
 from gossamer_lab.sweeps.search import Result, Search, open_search, results, states, work
 from gossamer_lab.sweeps.training_trials import is_poor
 
@@ -173,10 +173,11 @@ def test_bad_storages_are_refused(tmp_path):
             pass
 
 
-def test_front_and_poor_trials():
-    values = [(0.1, 0.5), (0.2, 0.2), (0.3, 0.3), (0.1, 0.6), None]
-    front = pareto_front([Result(i, i, {}, each, {}) for i, each in enumerate(values)])
-    assert [result.slot for result in front] == [1, 0]
+def test_front_and_poor_trials(tmp_path):
+    values = [(0.1, 0.5), (0.2, 0.2), (0.3, 0.3), (0.1, 0.6), None, (0.9, 0.0)]
+    found = [Result(i, i, {}, each, {}) for i, each in enumerate(values)]
+    assert [result.slot for result in pareto_front(found)] == [5, 1, 0]
+    assert pareto_figure(found, tmp_path / "front.png").exists()
     others = [[(0.5, 0.9), (0.2, 0.5)]] * 4
     assert is_poor([(0.5, 0.9), (0.3, 0.6)], others)
     assert not is_poor([(0.5, 0.9), (0.3, 0.4)], others)

@@ -187,6 +187,8 @@ def test_files_of_a_run_are_bound_to_each_other(start: StartTraining, config: Tr
     run.config.write_bytes(files[run.config].replace(b'"seed": 0', b'"seed": 7'))
     assert "its checksum differs" in resumed()
     run.metrics.write_bytes(files[run.metrics].replace(b'"loss": ', b'"loss": 1', 1))
+    assert "metrics.jsonl is corrupt: its checksum differs" in resumed()
+    run.metrics.write_bytes(other.metrics.read_bytes())
     assert "does not belong to the config.json and metrics.jsonl beside it" in resumed()
     run.metrics.write_bytes(b"\xff" + files[run.metrics])
     assert "metrics.jsonl is corrupt" in resumed()

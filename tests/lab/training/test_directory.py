@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import GossamerError
-from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, clear, open_run
+from gossamer_lab.training import EpochMetrics, RunDirectory, RunResult, TrainingConfig, clear, open_run
 
 EPOCH = EpochMetrics(
     epoch=1,
@@ -20,6 +20,20 @@ EPOCH = EpochMetrics(
     units_alive={"hidden": 3},
     learning_rate=0.05,
     seconds=0.1,
+)
+
+RESULT = RunResult(
+    dataset="blobs",
+    regularizer="l1",
+    strength=1e-3,
+    seed=0,
+    epochs=2,
+    accuracy=0.5,
+    params_kept=0.1,
+    flops_kept=0.2,
+    seconds=1.0,
+    measurement={},
+    small={},
 )
 
 
@@ -151,3 +165,23 @@ def test_a_result_that_is_not_there_or_damaged_is_one_clear_error(tmp_path: Path
     run.result.write_text('{"dataset": "digits"}')
     with pytest.raises(GossamerError, match=r"result\.json is corrupt"):
         RunDirectory(tmp_path).read_result()
+
+
+def test_a_digit_that_was_changed_is_noticed_without_the_checkpoint(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path, config)
+    run.append_metrics(EPOCH)
+    line = run.metrics.read_text()
+    run.metrics.write_text(line.replace('"test_accuracy": 0.3', '"test_accuracy": 0.8'))
+    with pytest.raises(GossamerError, match=r"metrics\.jsonl is corrupt: its checksum differs"):
+        run.read_metrics()
+    run.metrics.write_text("[" * 100_000)
+    with pytest.raises(GossamerError, match=r"metrics\.jsonl is corrupt"):
+        run.read_metrics()
+    run.metrics.write_text(line)
+    run.write_result(RESULT)
+    assert run.read_result() == RESULT
+    with pytest.raises(GossamerError, match="epochs up to 2 are missing"):  # that of the result
+        run.read_metrics()
+    run.result.write_text(run.result.read_text().replace('"accuracy": 0.5', '"accuracy": 0.9'))
+    with pytest.raises(GossamerError, match=r"result\.json is corrupt: its checksum differs"):
+        run.read_result()

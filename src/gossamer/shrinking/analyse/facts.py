@@ -40,6 +40,7 @@ __all__ = [
     "Heads",
     "Layer",
     "LayerCall",
+    "Multiple",
     "ParameterView",
     "Rectangle",
     "SizeAttribute",
@@ -85,6 +86,15 @@ class EqualCounts:
 
 
 @dataclass(frozen=True)
+class Multiple:
+    """A vector of labels of which a multiple of `factor` is kept: the kernel that reads the units takes no others."""
+
+    labels: Tensor
+    factor: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Heads:
     """One side of an attention: the units of its heads `(h, d)`, the label of each head `(h,)`, and the module.
 
@@ -116,11 +126,15 @@ class SizeAttribute:
 
 @dataclass(frozen=True)
 class ParameterView:
-    """A weight as a view of a parameter: for each dimension of the view, the parameter's dimension and the indices."""
+    """A weight as a view of a parameter: for each dimension of the view, the parameter's dimension and the indices.
+
+    `origin` has one index per dimension of the parameter: in a dimension that the view does not have, the selected one.
+    """
 
     name: str
     dims: tuple[int, ...]
     index: tuple[Tensor, ...]
+    origin: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -195,6 +209,7 @@ class Analysis:
         self.layers: dict[tuple[str, str | None, str], Layer] = {}
         self.dependencies: list[Dependency] = []
         self.equal_counts: list[EqualCounts] = []
+        self.multiples: list[Multiple] = []
         self.rectangles: list[Rectangle] = []
         self.heads: list[Heads] = []
         self.together: list[tuple[Tensor, Tensor]] = []

@@ -20,7 +20,7 @@ from gossamer.shrinking.analyse.rules.attention import einsum, matmul, matmul_wi
 from gossamer.shrinking.analyse.rules.cells import CELLS, recurrent_cell
 from gossamer.shrinking.analyse.rules.creation import CREATORS, create
 from gossamer.shrinking.analyse.rules.embedding import embedding, embedding_bag
-from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, linear
+from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, grouped_product, linear
 from gossamer.shrinking.analyse.rules.norms import (
     batch_norm,
     decomposed_batch_norm,
@@ -50,6 +50,7 @@ RULES: dict[Any, Rule] = {
     aten.einsum.default: einsum,
     aten.bmm.default: matmul,
     aten.addmm.default: matmul,
+    aten._grouped_mm.default: grouped_product,
     aten.baddbmm.default: matmul_with_mask,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten.embedding.default: embedding,
@@ -93,6 +94,9 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys(VIEWS, view),
 }
 """Rules by overload, or by overload packet where all overloads follow the same one."""
+
+RULES_BY_NAME: dict[str, Rule] = {"transformers::grouped_mm_fallback": grouped_product}
+"""Rules of operations that other libraries define, which need not be there."""
 
 _SIZES_AT: dict[Any, int] = {
     aten.view.default: 1,
@@ -166,7 +170,7 @@ def _evaluate(analysis: Analysis, node: fx.Node) -> Any:
 
 
 def _rule_for(op: OpOverload) -> Rule | None:
-    rule = RULES.get(op) or RULES.get(op.overloadpacket)
+    rule = RULES.get(op) or RULES.get(op.overloadpacket) or RULES_BY_NAME.get(op._schema.name)
     return pointwise if rule is None and is_pointwise(op) else rule
 
 

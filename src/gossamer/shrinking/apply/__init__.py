@@ -15,7 +15,7 @@ differ. In place it is tried and undone first, and then applied together with th
 
 from gossamer.shrinking.apply.dead_biases import biases_of_dead_units, zero_dead_biases
 from gossamer.shrinking.apply.graph import smaller_graph
-from gossamer.shrinking.apply.guards import GuardError, accepted_inputs, accepts
+from gossamer.shrinking.apply.guards import GuardError, accepted_inputs, accepts, refuse_size_one
 from gossamer.shrinking.apply.in_place import InPlace, apply_in_place, matching_copy
 from gossamer.shrinking.apply.module import smaller_copy, take
 from gossamer.shrinking.apply.optimizer import ParameterState, check_owner, register_state
@@ -36,6 +36,7 @@ __all__ = [
     "check_owner",
     "evaluation_reference",
     "matching_copy",
+    "refuse_size_one",
     "register_state",
     "smaller_copy",
     "smaller_graph",

@@ -28,10 +28,10 @@ __all__ = ["smaller_graph"]
 aten = torch.ops.aten
 
 
-def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision, *, size_one: bool) -> fx.GraphModule:
+def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.GraphModule:
     """The exported graph with smaller parameters, and with every literal size rewritten to fit them.
 
-    It raises a `GuardError` for inputs that it was not exported for; `size_one` says whether symbolic sizes may be one.
+    It raises a `GuardError` for inputs that it was not exported for; symbolic sizes may be one (`refuse_size_one`).
     """
     unlifted = analysis.traced.program.module()
     graph = unlifted.graph
@@ -46,7 +46,7 @@ def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision, *, size_on
     for fold in plan.folds:
         if fold.bias is None:
             _create_bias(module, analysis, fold, by_name)
-    guard(module, analysis.traced.inputs, size_one=size_one)
+    guard(module, analysis.traced.inputs)
     module.graph.lint()
     module.recompile()
     return module

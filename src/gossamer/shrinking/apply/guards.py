@@ -16,7 +16,7 @@ from gossamer.errors import GossamerError
 from gossamer.example import Call
 from gossamer.shrinking.trace import TracedModel
 
-__all__ = ["GuardError", "accepted_inputs", "accepts", "guard"]
+__all__ = ["GuardError", "accepted_inputs", "accepts", "guard", "refuse_size_one"]
 
 _GUARDS = "_guards_fn"  # what the exporter calls its own
 
@@ -36,12 +36,16 @@ class _Literal:
 
 
 class InputGuards(nn.Module):
-    """Checks the inputs of a graph, flattened: tensors of at least these sizes, literals, and the exporter's guards."""
+    """Checks the inputs of a graph, flattened: literals, tensors, and the exporter's guards.
+
+    A tensor is expected as one flag per dimension, whether its size is symbolic; then it is at least `least_size`.
+    """
 
     def __init__(
-        self, exported: nn.Module | None, expected: tuple[tuple[int, ...] | _Literal, ...], accepts: str
+        self, exported: nn.Module | None, expected: tuple[tuple[bool, ...] | _Literal, ...], accepts: str
     ) -> None:
         super().__init__()
+        self.least_size = 1
         self._exported = exported
         self._expected = expected
         self._accepts = accepts
@@ -53,8 +57,10 @@ class InputGuards(nn.Module):
                 raise self._error(f"received {_short(value)} instead of {expected.value!r}")
             if isinstance(expected, tuple) and not isinstance(value, Tensor):
                 raise self._error(f"received {_short(value)} instead of a tensor")
-            if isinstance(expected, tuple) and any(n < low for n, low in zip(value.shape, expected, strict=False)):
-                raise self._error(f"received {_short(value)}")
+            if isinstance(expected, tuple):
+                sizes = [n for n, is_symbolic in zip(value.shape, expected, strict=False) if is_symbolic]
+                if min(sizes, default=self.least_size) < self.least_size:
+                    raise self._error(f"received {_short(value)}")
         if self._exported is None:
             return
         try:
@@ -73,20 +79,11 @@ def _short(value: Any) -> str:
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.80}"
 
 
-def guard(module: fx.GraphModule, placeholders: list[fx.Node], *, size_one: bool) -> None:
-    """Let a graph check its inputs, which were exported as these placeholders.
-
-    Args:
-        module: the graph; it is changed.
-        placeholders: the nodes of its inputs in the exported program.
-        size_one: whether symbolic sizes, which the exporter takes to be at least two, may be one.
-    """
-    low = 1 if size_one else 2
+def guard(module: fx.GraphModule, placeholders: list[fx.Node]) -> None:
+    """Let a graph check its inputs, which were exported as these placeholders."""
     values = [node.meta.get("val") for node in placeholders]
     expected = tuple(
-        tuple(0 if isinstance(size, int) else low for size in value.shape)
-        if isinstance(value, Tensor)
-        else _Literal(value)
+        tuple(not isinstance(size, int) for size in value.shape) if isinstance(value, Tensor) else _Literal(value)
         for value in values
     )
     exported = getattr(module, _GUARDS, None)
@@ -97,6 +94,13 @@ def guard(module: fx.GraphModule, placeholders: list[fx.Node], *, size_one: bool
     guards = InputGuards(exported, expected, accepted_inputs(placeholders))
     guards._is_impure = True  # type: ignore[assignment]  # nothing reads what it returns
     module.add_module(_GUARDS, guards)
+
+
+def refuse_size_one(module: nn.Module) -> None:
+    """Let a graph refuse symbolic sizes of one: the exporter takes them to be at least two."""
+    guards = module.get_submodule(_GUARDS)
+    assert isinstance(guards, InputGuards)
+    guards.least_size = 2
 
 
 def accepts(traced: TracedModel, call: Call) -> bool:

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
-from gossamer.example import Call
+from gossamer.example import Call, restoring
 
 __all__ = [
     "IndexRanges",
@@ -29,6 +29,7 @@ __all__ = [
     "at_size_one",
     "changed_dims",
     "random_calls",
+    "run",
 ]
 
 _CHEAP = 2**16  # elements of an input that is tried only because a forward may branch on its size
@@ -66,6 +67,12 @@ class IndexRanges(TorchFunctionMode):
         return low, max(high, low + 1, rows)
 
 
+def run(model: nn.Module, call: Call) -> list[Tensor]:
+    """The outputs of one call, which leaves the model as it is: the next one starts from the same state."""
+    with restoring(model):
+        return call.run(model)
+
+
 def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
     """Random inputs of the example's shapes: unit normal ones, and ones of its mean and standard deviation."""
     generator = torch.Generator().manual_seed(0)
@@ -75,16 +82,19 @@ def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
 def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe | None:
     """A random call with another batch size, length and image size, as far as the model accepts them.
 
-    Dimensions that have one size in the example are changed together: first the batch, then the other sizes.
+    Dimensions that have one size in the example are changed together: first the batch, then the other sizes. These
+    become larger where that is cheap, else smaller.
     """
     generator = torch.Generator().manual_seed(1)
     accepted: dict[_Dim, int] = {}
     found: Probe | None = None
+    large = max(tensor.numel() for tensor in call.tensors()) >= _CHEAP
     for dims in _groups_of_dims(call):
         if any(dim in accepted for dim in dims):
             continue
         size = dims[0].size
-        for other in dict.fromkeys((size + 1,) if dims[0].is_batch else (2 * size, size + 1, size // 2)):
+        others = (size // 2, 2 * size, size + 1) if large else (2 * size, size + 1, size // 2)
+        for other in dict.fromkeys((size + 1,) if dims[0].is_batch else others):
             tried = {**accepted, **dict.fromkeys(dims, other)}
             probe = _try(model, call, generator, ranges, tried) if other > 0 else None
             if probe is not None:
@@ -184,7 +194,7 @@ def _try(
         shapes[dim.place][dim.dim] = size
     candidate = _random(call, generator, ranges, shapes)
     try:
-        return Probe(candidate, candidate.run(model))
+        return Probe(candidate, run(model, candidate))
     except GossamerError:
         return None
 

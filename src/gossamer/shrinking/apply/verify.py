@@ -30,6 +30,7 @@ from gossamer.shrinking.apply.probes import (
     at_size_one,
     changed_dims,
     random_calls,
+    run,
 )
 
 __all__ = ["Reference", "evaluation_reference", "training_reference"]
@@ -64,30 +65,37 @@ class Reference:
 
     def matches(self, model: nn.Module) -> bool:
         """Whether a model gives these outputs; false if it fails. A graph may refuse other sizes than the example's."""
-        with _training(model) if self.training else _evaluating(model):
+        with _training(model) if self.training else evaluating(model):
             return all(self._agrees(model, probe) for probe in self.probes)
 
-    def verified(self, build: Callable[[], nn.Module]) -> nn.Module | None:
-        """The model that `build` returns, if it gives these outputs; else None."""
+    def verified(
+        self, build: Callable[[], nn.Module], otherwise: Callable[[nn.Module], None] | None = None
+    ) -> nn.Module | None:
+        """The model that `build` returns, if it gives these outputs, or does after `otherwise` has changed it."""
         try:
             model = build()
         except GossamerError:
             raise
         except Exception:  # a plan that cannot be carried out, such as a graph that cannot be rewritten
             return None
+        if self.matches(model):
+            return model
+        if otherwise is None:
+            return None
+        otherwise(model)
         return model if self.matches(model) else None
 
     def with_size_one(self, model: nn.Module) -> Reference:
         """With further calls whose batch, or whose other free dimensions, have the size one."""
         if self.other_sizes is None:
             return self
-        with _evaluating(model):
+        with evaluating(model):
             ones = at_size_one(model, self.example, self.other_sizes, self.ranges)
         return replace(self, probes=(*self.probes, *ones))
 
     def _agrees(self, model: nn.Module, probe: Probe) -> bool:
         try:
-            found = _run_seeded(model, probe.call, probe.seed) if self.training else probe.call.run(model)
+            found = _run_seeded(model, probe.call, probe.seed) if self.training else run(model, probe.call)
         except Exception as error:  # a forward that does not run with the smaller sizes, or a guard
             return isinstance(error.__cause__, GuardError) and any(changed_dims(self.example, probe.call))
         return disagreement(found, probe.outputs) is None
@@ -100,19 +108,19 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
         GossamerError: when the model fails on the example, or its outputs are random or not finite.
     """
     ranges = IndexRanges()
-    with _evaluating(model):
+    with evaluating(model):
         with ranges:  # which makes `nn.TransformerEncoder` avoid its fused path, that has other outputs at padding
-            watched = call.run(model)
-        probes = [Probe(call, call.run(model))]
+            watched = run(model, call)
+        probes = [Probe(call, run(model, call))]
         same = disagreement(watched, probes[0].outputs) is None
-        if not same and disagreement(call.run(model), probes[0].outputs) is not None:
+        if not same and disagreement(run(model, call), probes[0].outputs) is not None:
             raise GossamerError(
                 f"`model` ({type(model).__name__}) gives different outputs for the same input in evaluation mode, so "
                 "nothing can be verified. Remove the randomness from its forward, or make it depend on `self.training`."
             )
         for candidate in random_calls(call, ranges):
             try:
-                probes.append(Probe(candidate, candidate.run(model)))
+                probes.append(Probe(candidate, run(model, candidate)))
             except GossamerError:
                 continue  # a model whose inputs have to be sorted, say, or positive definite
         other = at_other_sizes(model, call, ranges)
@@ -162,7 +170,7 @@ def _check_finite(model: nn.Module, probes: list[Probe]) -> None:
 def _run_seeded(model: nn.Module, call: Call, seed: int) -> list[Tensor]:
     """The outputs of one call; what is random in it is random in the same way every time."""
     _seed_all(seed)
-    return call.run(model)
+    return run(model, call)
 
 
 def _seed_all(seed: int) -> list[object]:
@@ -179,40 +187,16 @@ def _random_states() -> list[object]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    with evaluating(model), _buffers_restored(model):
-        yield
-
-
-@contextmanager
 def _training(model: nn.Module) -> Iterator[None]:
-    """The mode in which the model is, without dropout. Buffers and random states are restored."""
+    """The mode in which the model is, without dropout. Random states are restored."""
     states = random.getstate(), np.random.get_state()
     devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     try:
-        with torch.no_grad(), _buffers_restored(model), torch.random.fork_rng(sorted(devices)), _WithoutDropout():
+        with torch.no_grad(), torch.random.fork_rng(sorted(devices)), _WithoutDropout():
             yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-
-
-@contextmanager
-def _buffers_restored(model: nn.Module) -> Iterator[None]:
-    """Undo what a forward writes into buffers (running statistics, counters)."""
-    saved = [
-        (module._buffers, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffers, name, buffer, before in saved:
-                buffer.copy_(before)
-                buffers[name] = buffer
 
 
 class _WithoutDropout(TorchFunctionMode):

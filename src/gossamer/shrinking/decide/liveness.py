@@ -70,12 +70,16 @@ class _FixedPoint:
         layers = analysis.layers.values()
         self.dependencies = [*analysis.dependencies, *(d for layer in layers for d in layer.dependencies())]
         self.equal_counts, self.rectangles = analysis.equal_counts, analysis.rectangles
+        self.multiples = analysis.multiples
         self.together = analysis.together
         self.tensors = label_tensors(analysis)
         for labels, reason in analysis.labels.pins:
             self.mark_live(labels, reason)
+        by_reason: dict[str, list[int]] = {}
         for label, reason in pins:
-            self.mark_live(torch.tensor([label]), reason)
+            by_reason.setdefault(reason, []).append(label)
+        for reason, pinned in by_reason.items():
+            self.mark_live(torch.tensor(pinned), reason)
 
     def solve(self) -> Decision:
         while True:
@@ -143,6 +147,10 @@ class _FixedPoint:
             self.fill_equal_counts(counts)
         for rectangle in self.rectangles:
             self.fill_rectangle(rectangle)
+        for multiple in self.multiples:
+            removed = multiple.labels[~self.is_kept(multiple.labels)]
+            missing = -(multiple.labels.numel() - removed.numel()) % multiple.factor
+            self.keep(removed[:missing], multiple.reason)
         for labels in self.tensors:
             self.fill_tensor(labels)
 

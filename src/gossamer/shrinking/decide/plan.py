@@ -183,7 +183,9 @@ class Plan:
 
 
 def copy_module(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A deep copy, with new locks, since these cannot be copied. `memo` has what is copied already, by its id.
+    """A deep copy, with new locks and detached computed tensors, since these cannot be copied.
+
+    `memo` has what is copied already, by its id.
 
     Raises:
         GossamerError: when the module has an attribute that cannot be copied.
@@ -193,6 +195,8 @@ def copy_module(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Mod
         for value in vars(part).values():
             if isinstance(value, type(threading.Lock()) | type(threading.RLock())):
                 memo[id(value)] = threading.Lock() if isinstance(value, type(threading.Lock())) else threading.RLock()
+            if isinstance(value, Tensor) and not value.is_leaf:  # a weight that a hook computes before each forward
+                memo[id(value)] = value.detach().clone()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own, about how it copies a graph

@@ -38,6 +38,10 @@ _ATTEMPTS = 8
 _BISECTIONS = 4
 """The largest number of attempts to release some of the pins for which no module can be blamed."""
 
+_GRAPH_DIFFERS = "even its unchanged graph, as torch.export made it, gives other outputs. Use form='module'."
+_COPY_DIFFERS = (
+    "even an unchanged copy of it gives other outputs. Make sure that copy.deepcopy(model) computes what model does."
+)
 HARD_CODED = "its size is hard-coded in forward"
 NOT_VERIFIED = "without it forward fails or the outputs change (please report this)"
 
@@ -65,8 +69,7 @@ def largest_verified_plan(analysis: Analysis, build: Build[Result]) -> Verified[
         found = found or _pin(facts, build, _classes_by_dimension(facts, decision), NOT_VERIFIED)
     if found is None:
         raise GossamerError(
-            "the model cannot be shrunk: even an unchanged copy of it gives other outputs. Make sure that "
-            "copy.deepcopy(model) computes what model does."
+            f"the model cannot be shrunk: {_GRAPH_DIFFERS if analysis.rewrites_graph else _COPY_DIFFERS}"
         )
     return found
 

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
-from gossamer.example import Call, evaluating
+from gossamer.example import Call, evaluating, restoring
 
 __all__ = ["Attribute", "AttributeSize", "SizeUse", "size_uses"]
 
@@ -89,7 +89,7 @@ def size_uses(model: nn.Module, call: Call) -> list[SizeUse]:
     """The sizes that the forward computes from integer attributes of its modules; none if it cannot run with them."""
     recorder = _Recorder(model)
     try:
-        with evaluating(model), _attributes_replaced(model), recorder.watching(), recorder:
+        with evaluating(model), _attributes_replaced(model), restoring(model), recorder.watching(), recorder:
             call.run(model)
     except GossamerError:
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.nn.modules import module as hooks
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
-from gossamer.example import Call, evaluating
+from gossamer.example import Call, evaluating, restoring
 from gossamer.shrinking.trace.functionalize import functionalize
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
 
 
 _ANY_SIZE = 7
+_LONGEST_SIZE = 24  # operations; a length after four convolutions has about ten
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def trace(model: nn.Module, call: Call, *, symbolic: Sequence[Set[int]] | None =
     Raises:
         GossamerError: when `torch.export` cannot trace the model.
     """
-    with evaluating(model), warnings.catch_warnings(), unfused_attention():
+    with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention():
         warnings.simplefilter("ignore")
         program = _export(model, call, None if symbolic is None else _dynamic_shapes(model, call, symbolic))
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
@@ -141,7 +143,8 @@ def caller_path(node: fx.Node) -> str:
 
 def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
     try:
-        return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
+        with nullcontext() if shapes is None else _short_sizes():
+            return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         if "DynamicCache" in str(error):
             raise GossamerError(
@@ -164,6 +167,23 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
     args, kwargs = pytree.tree_map(shape, (call.args, call.kwargs))
     return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
+
+
+@contextmanager
+def _short_sizes() -> Iterator[None]:
+    """Stop an export in which a symbolic size becomes a long expression: from there on it takes minutes."""
+
+    def check(module: nn.Module, inputs: Any, outputs: Any) -> None:
+        del inputs
+        sizes = (n for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) for n in leaf.shape)
+        if any(isinstance(n, torch.SymInt) and n.node.expr.count_ops() > _LONGEST_SIZE for n in sizes):
+            raise GossamerError(f"the output of a {type(module).__name__} has a size that is a long expression")
+
+    handle = hooks.register_module_forward_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def is_mutation(node: fx.Node) -> bool:

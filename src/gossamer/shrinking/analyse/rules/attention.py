@@ -27,9 +27,10 @@ from gossamer.shrinking.analyse.domain import (
     varying_dims,
 )
 from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Heads
-from gossamer.shrinking.analyse.rules.layers import matrix_product
+from gossamer.shrinking.analyse.rules.layers import contraction, matrix_product
 from gossamer.shrinking.analyse.rules.pointwise import unify_broadcast
-from gossamer.shrinking.trace import arguments, caller_path
+from gossamer.shrinking.analyse.rules.views import parameter_view
+from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
 __all__ = ["einsum", "matmul", "matmul_with_mask", "scaled_dot_product_attention"]
 
@@ -49,6 +50,8 @@ _EQUAL_HEADS = "all heads must keep the same width"
 def matmul(analysis: Analysis, node: fx.Node) -> Any:
     """A layer if the right side is a parameter; else a product of two activations."""
     as_layer = matrix_product(analysis, node)
+    if as_layer is None:
+        as_layer = _stacked_product(analysis, node)
     if as_layer is not None:
         return as_layer
     if node.target is aten.addmm.default:
@@ -57,6 +60,20 @@ def matmul(analysis: Analysis, node: fx.Node) -> Any:
     weights = _sum_to_one(analysis, node.all_input_nodes[0])
     result = _product(analysis, caller_path(node), *sides, weights=weights) if len(sides) == 2 else None
     return _mixes_units(analysis, node) if result is None else result
+
+
+def _stacked_product(analysis: Analysis, node: fx.Node) -> Any:
+    """`x @ weight` with one matrix per expert in the weight, all as large as those of x; None if it is not that."""
+    if len(node.all_input_nodes) != 2 or parameter_view(analysis, node.all_input_nodes[1]) is None:
+        return None
+    left, right = node.all_input_nodes
+    shapes = shape_of(left), shape_of(right)
+    stack = len(shapes[1]) - 2
+    letters = "abcdefgh"[: len(shapes[0]) - 2]
+    if not 0 < stack <= len(letters) or shapes[0][:-2][-stack:] != shapes[1][:stack]:
+        return None
+    words = f"{letters}xy", f"{letters[-stack:]}yz", f"{letters}xz"
+    return contraction(analysis, node, left, right, words)
 
 
 def matmul_with_mask(analysis: Analysis, node: fx.Node) -> Any:
@@ -85,6 +102,11 @@ def einsum(analysis: Analysis, node: fx.Node) -> Any:
     if indices is None or not isinstance(operands, list | tuple) or len(operands) != 2:
         return _mixes_units(analysis, node)
     first, second, target = indices
+    as_layer = contraction(analysis, node, operands[0], operands[1], indices)
+    if as_layer is None:
+        as_layer = contraction(analysis, node, operands[1], operands[0], (second, first, target))
+    if as_layer is not None:
+        return as_layer
     batch = [c for c in target if c in first and c in second]
     summed = [c for c in first if c in second and c not in target]
     rows, columns = [c for c in first if c not in second], [c for c in second if c not in first]
@@ -259,6 +281,8 @@ def _sum_over_positions(
         analysis.depend(units, heads)
     elif rows:
         analysis.labels.unify(units[:, :1], heads)
+    else:  # one head: what is added to its scores may be a unit too
+        analysis.depend(units, heads)
     summed = -1 if outer[0] else -2
     labels = compress(with_units.labels.narrow(summed, 0, 1).expand(shape))
     known = unexpand(with_units.is_zero.all(summed, keepdim=True))[0].expand(shape)

@@ -14,24 +14,34 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
 from gossamer.layers import LayerKind
 from gossamer.layers.kinds import CONVOLUTION, LINEAR, TAKES_BIAS
 from gossamer.shrinking.analyse.domain import (
+    NO_UNIT,
     AbstractValue,
     constants_along,
     expand_along,
     no_units,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Layer, LayerCall, ParameterView
+from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Layer, LayerCall, Multiple, ParameterView
 from gossamer.shrinking.analyse.rules.computed import RowWise, bind_rows, row_wise
-from gossamer.shrinking.analyse.rules.views import bind_vector, parameter_view, vector_value
+from gossamer.shrinking.analyse.rules.views import bind_vector, elements, in_step, parameter_view, vector_value
 from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
-__all__ = ["CONVOLUTIONS", "convolution", "linear", "matrix_product", "owner", "units_along"]
+__all__ = [
+    "CONVOLUTIONS",
+    "contraction",
+    "convolution",
+    "grouped_product",
+    "linear",
+    "matrix_product",
+    "owner",
+    "units_along",
+]
 
 aten = torch.ops.aten
 
@@ -40,6 +50,8 @@ _TRANSPOSED: set[OpOverload] = {
     aten.conv_transpose2d.input,
     aten.conv_transpose3d.input,
 }
+_GROUPED_ALIGNMENT = 16  # bytes, of each row of the operands of a grouped matrix product
+
 CONVOLUTIONS: set[OpOverload] = _TRANSPOSED | {
     aten.conv1d.default,
     aten.conv1d.padding,
@@ -52,13 +64,16 @@ CONVOLUTIONS: set[OpOverload] = _TRANSPOSED | {
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight as blocks `(g, o, i)`; `part` is empty for a whole parameter and names the view of a part of one."""
+    """A weight as blocks `(g, o, i)`; `part` is empty for a whole parameter and names the view of a part of one.
+
+    `zeros_only` says why a constant input is a constant contribution only if it is zero; empty if it always is.
+    """
 
     name: str
     part: str
     nonzero: Tensor
     tap_sums: Tensor
-    padded: bool
+    zeros_only: str = ""
     computed: bool = False
 
 
@@ -100,6 +115,60 @@ def matrix_product(analysis: Analysis, node: fx.Node) -> Any:
     return _dense(analysis, node, left, view, part, (0, 1), bias)
 
 
+def contraction(analysis: Analysis, node: fx.Node, source: Any, weight: Any, words: tuple[str, str, str]) -> Any:
+    """`einsum("source,weight->result")` with a parameter of two or more dimensions; None if it is not like a layer.
+
+    Units are read along one index that is summed over, and made along one new index. The other indices of the weight
+    (the dimensions of a head, the experts of a mixture) stay as they are, so the units are the same in all of them.
+    """
+    own, of_weight, target = words
+    view = parameter_view(analysis, weight)
+    if view is None or not _is_whole(analysis, view) or any(c not in target + of_weight for c in own):
+        return None
+    summed = [c for c in of_weight if c in own and c not in target]
+    made = [c for c in of_weight if c in target and c not in own]
+    value, tensor = analysis.value(source), elements(analysis, view)
+    varying = [own[d] for d in varying_dims(value.labels)]
+    if not summed or not made or any(c not in of_weight for c in varying):
+        return None
+    inner = of_weight.index(next((c for c in summed if c in varying), summed[0]))
+    outer = max(
+        (of_weight.index(c) for c in made), key=lambda d: int((tensor.movedim(d, 0).flatten(1) == 0).all(1).sum())
+    )
+    blocks = tensor.movedim((outer, inner), (0, 1)).reshape(tensor.size(outer), tensor.size(inner), -1)
+    for c in varying:
+        value = value if c == of_weight[inner] else in_step(analysis, value, own.index(c))
+    why = f"{view.name} has other indices than those of its inputs and outputs" if tensor.dim() > 2 else ""
+    layer = _Weight(view.name, str(node), (blocks != 0).any(2)[None], blocks.sum(2)[None], why)
+    dims = own.index(of_weight[inner]), target.index(of_weight[outer])
+    result, call = _call(analysis, node, layer, None, value, *dims)
+    analysis.bind(view, inner, call.inputs.flatten())
+    analysis.bind(view, outer, call.outputs.flatten())
+    return result
+
+
+def _is_whole(analysis: Analysis, view: ParameterView) -> bool:
+    tensor = analysis.traced.tensors[view.name]
+    return isinstance(tensor, nn.Parameter) and all(
+        index.numel() == tensor.size(dim) for dim, index in zip(view.dims, view.index, strict=True)
+    )
+
+
+def grouped_product(analysis: Analysis, node: fx.Node) -> Any:
+    """Rows of the input, each times the matrix of its expert: `weight` has experts by inputs by outputs."""
+    source, weight, ends = node.args[:3]
+    found = contraction(analysis, node, source, weight, ("nk", "eko", "no"))
+    if found is None:
+        return analysis.opaque(node, f"the weight of {node} is computed, not a parameter")
+    analysis.labels.pin(analysis.value(ends).labels, "it is an index")  # type: ignore[arg-type]
+    factor = max(1, _GROUPED_ALIGNMENT // found.constant.element_size())
+    for value in (analysis.value(source), found):  # type: ignore[arg-type]
+        labels = units_along(analysis, value, 1, str(node))
+        reason = f"{node.target} takes multiples of {factor} units"
+        analysis.multiples.append(Multiple(labels[labels != NO_UNIT], factor, reason))
+    return found
+
+
 def _dense(
     analysis: Analysis,
     node: fx.Node,
@@ -113,9 +182,9 @@ def _dense(
     inner, outer = dims
     if view is None:
         return analysis.opaque(node, f"the weight of {node} is computed, not a parameter")
-    matrix = _matrix(analysis, view, inner, outer)
+    matrix = elements(analysis, view).permute(outer, inner)
     value = analysis.value(source)
-    weight = _Weight(view.name, part, (matrix != 0).unsqueeze(0), matrix.unsqueeze(0), padded=False)
+    weight = _Weight(view.name, part, (matrix != 0).unsqueeze(0), matrix.unsqueeze(0))
     result, call = _call(analysis, node, weight, bias, value, value.labels.dim() - 1, len(shape_of(node)) - 1)
     inputs, outputs = call.inputs.flatten(), call.outputs.flatten()
     analysis.bind(view, inner, inputs)
@@ -123,17 +192,6 @@ def _dense(
     for path in analysis.owners(view.name):
         analysis.count_units(path, LINEAR, inputs=inputs, outputs=outputs)
     return result
-
-
-def _matrix(analysis: Analysis, view: ParameterView, inner: int, outer: int) -> Tensor:
-    """The elements of a parameter that a view selects, as outputs by inputs."""
-    tensor = analysis.tensor(view.name)
-    for dim, index in zip(view.dims, view.index, strict=True):
-        if index.numel() != tensor.size(dim) or not torch.equal(index, torch.arange(tensor.size(dim))):
-            tensor = tensor.index_select(dim, index)
-    order = [view.dims[outer], view.dims[inner]]
-    rest = [d for d in range(tensor.dim()) if d not in order]
-    return tensor.permute(*order, *rest).flatten(1)
 
 
 def convolution(analysis: Analysis, node: fx.Node) -> Any:
@@ -151,7 +209,7 @@ def convolution(analysis: Analysis, node: fx.Node) -> Any:
     channel = source.labels.dim() - (tensor.dim() - 1)  # counted from the end, since the batch may be missing
     if computed is not None:
         return _computed_layer(analysis, node, computed, (blocks, padded, channel), CONVOLUTION)
-    weight = _Weight(str(name), "", (blocks != 0).any(3), blocks.sum(3), padded)
+    weight = _Weight(str(name), "", (blocks != 0).any(3), blocks.sum(3), _border(str(name)) if padded else "")
     result, call = _call(analysis, node, weight, named["bias"], source, channel, channel)
     _bind_channels(analysis, str(name), call.inputs, call.outputs, transposed)
     return result
@@ -167,7 +225,8 @@ def _computed_layer(
     blocks, padded, dim = layer
     named = arguments(node)
     name = computed.source or next(iter(computed.parameters))
-    weight = _Weight(name, str(node), (blocks != 0).any(3), blocks.sum(3), padded, computed=True)
+    zeros_only = _border(name) if padded else ""
+    weight = _Weight(name, str(node), (blocks != 0).any(3), blocks.sum(3), zeros_only, computed=True)
     source = analysis.value(named["input"])
     result, call = _call(analysis, node, weight, named["bias"], source, dim, dim)
     inputs, outputs = call.inputs, call.outputs
@@ -202,6 +261,10 @@ def _pads(padding: Any) -> bool:
         return padding != "valid"
     amounts = padding if isinstance(padding, list | tuple) else [padding]
     return any(amount != 0 for amount in amounts)
+
+
+def _border(name: str) -> str:
+    return f"{name} pads, so the constant contributes less at the border"
 
 
 def _bind_channels(analysis: Analysis, name: str, inputs: Tensor, outputs: Tensor, transposed: bool) -> None:
@@ -243,7 +306,7 @@ def _constant_outputs(
     """The constant of each output, and whether it is known: whether every non-zero weight meets a known input."""
     start = vector_value(analysis, bias)
     groups, outputs, _ = weight.nonzero.shape
-    usable = known & (constants == 0) if weight.padded else known
+    usable = known & (constants == 0) if weight.zeros_only else known
     varies = (weight.nonzero & ~usable.unsqueeze(1)).any(2).flatten()
     is_known = ~varies if bias is None or start is not None else torch.zeros_like(varies)
     value = torch.zeros(groups * outputs, dtype=weight.tap_sums.dtype) if start is None else start
@@ -265,8 +328,8 @@ def _layer(analysis: Analysis, weight: _Weight, bias: Any) -> Layer:
 
 def _obstacle(analysis: Analysis, weight: _Weight, bias: Any, name: str | None) -> str:
     """Why a non-zero constant cannot be folded into the bias of a layer; empty if it can."""
-    if weight.padded:
-        return f"{weight.name} pads, so the constant contributes less at the border"
+    if weight.zeros_only:
+        return weight.zeros_only
     if bias is not None and name is None:
         return f"the bias of {weight.name} is computed"
     states = analysis.traced.states.items()

@@ -26,7 +26,18 @@ from gossamer.shrinking.analyse.domain import (
 from gossamer.shrinking.analyse.facts import Analysis, ParameterView, Rectangle
 from gossamer.shrinking.trace import arguments, shape_of
 
-__all__ = ["VIEWS", "bind_vector", "gather", "index_select", "pad", "parameter_view", "vector_value", "view"]
+__all__ = [
+    "VIEWS",
+    "bind_vector",
+    "elements",
+    "gather",
+    "in_step",
+    "index_select",
+    "pad",
+    "parameter_view",
+    "vector_value",
+    "view",
+]
 
 aten = torch.ops.aten
 
@@ -117,6 +128,15 @@ def view(analysis: Analysis, node: fx.Node) -> Any:
     if isinstance(labels, Tensor):
         return AbstractValue(compress(labels), compress(constant), compress(known))
     return tuple(AbstractValue(*map(compress, part)) for part in zip(labels, constant, known, strict=True))
+
+
+def in_step(analysis: Analysis, value: AbstractValue, dim: int) -> AbstractValue:
+    """The value with units that are the same at every index along a dimension: what it has there leaves together."""
+    if dim not in varying_dims(value.labels):
+        return value
+    first = value.labels.narrow(dim, 0, 1)
+    analysis.labels.unify(value.labels, first)
+    return AbstractValue(first.expand(value.shape), value.constant, value.known)
 
 
 def _known_along(value: AbstractValue, dim: int) -> AbstractValue:
@@ -314,7 +334,19 @@ def vector_value(analysis: Analysis, node: Any) -> Tensor | None:
     found = None if node is None else parameter_view(analysis, node)
     if found is None or len(found.dims) != 1:
         return None
-    return analysis.tensor(found.name).index_select(found.dims[0], found.index[0]).flatten()
+    return elements(analysis, found)
+
+
+def elements(analysis: Analysis, view: ParameterView) -> Tensor:
+    """The elements of a parameter that a view selects, with the dimensions of the view."""
+    tensor = analysis.tensor(view.name)
+    rest = [dim for dim in range(tensor.dim()) if dim not in view.dims]
+    for dim in rest:
+        tensor = tensor.narrow(dim, view.origin[dim], 1)
+    for dim, index in zip(view.dims, view.index, strict=True):
+        if index.numel() != tensor.size(dim) or not torch.equal(index, torch.arange(tensor.size(dim))):
+            tensor = tensor.index_select(dim, index)
+    return tensor.permute(*rest, *view.dims).reshape([index.numel() for index in view.index])
 
 
 def _positions(analysis: Analysis, node: Any) -> tuple[str, Any] | None:
@@ -331,8 +363,8 @@ def _positions(analysis: Analysis, node: Any) -> tuple[str, Any] | None:
         inner = _positions(analysis, node.args[0])
         return None if inner is None else (inner[0], inner[1][node.args[1]])
     sources = [n for n in node.all_input_nodes if "val" in n.meta and isinstance(n.meta["val"], Tensor)]
-    # Graph form does not rewrite the sizes of a split weight, so there only permutations count as views.
-    accepted = _PERMUTATIONS if analysis.rewrites_graph else VIEWS
+    # Graph form does not rewrite the sizes of a split weight, so there only operations without sizes count as views.
+    accepted = _PERMUTATIONS | {aten.select.int} if analysis.rewrites_graph else VIEWS
     if node.target not in accepted or len(sources) != 1:
         return None
     inner = _positions(analysis, sources[0])
@@ -358,4 +390,4 @@ def _by_dimension(name: str, positions: Tensor, shape: torch.Size) -> ParameterV
     for dim, expected in zip(dims, mesh, strict=True):
         if not torch.equal(grid[..., dim], expected):
             return None
-    return ParameterView(name, tuple(dims), tuple(index))
+    return ParameterView(name, tuple(dims), tuple(index), tuple(origin.tolist()))

@@ -1,0 +1,112 @@
+"""Units and targets on weights that several processes share."""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import init_device_mesh
+
+import gossamer
+
+from .models import (
+    IMAGES,
+    POINTS,
+    TOKENS,
+    Net,
+    alone,
+    batch,
+    both,
+    built,
+    check_zeros,
+    data_parallel,
+    fully_sharded,
+    optimizer_of,
+    own_part,
+    refuses,
+    same,
+    shared_out,
+    tensor_parallel,
+    train,
+)
+
+UNIT_TRAININGS = [
+    (IMAGES, (("unit_tl1", {}), 0.03), "SGD"),
+    (IMAGES, (("sparse_group_lasso", {"groups": "units"}), 0.02), "Adam"),
+    (TOKENS, (("unit_tl1", {}), 0.18), "Adam"),
+    (TOKENS, (("combined_group_exclusive", {"groups": "units"}), 0.35), "SGD"),
+    (TOKENS, (("group_lasso", {"groups": "units"}), 0.1), "SGD"),
+    (POINTS, (("integrated_tl1", {"groups": "units"}), 0.18), "SGD"),
+]
+
+
+def unit_training(case, spread=alone, share=alone):
+    """Units are found before the model is spread. Some steps, the zeros held, one more step."""
+    (kind, shape), ((recipe, options), strength), name = case
+    model, (x, y) = built(kind), batch(shape)
+    regularizer = getattr(gossamer, recipe)(model, strength, example=x, **options)
+    model = spread(model)
+    optimizer = optimizer_of(name, model.parameters())
+    handle = gossamer.attach(optimizer, regularizer, compile=False)
+    train(model, optimizer, share(x), share(y))
+    model(share(x))  # with `fully_shard`, an evaluation leaves gathered parameters behind
+    value, dead = regularizer.value(), regularizer.units.dead().double().mean().item()
+    handle.hold()
+    train(model, optimizer, share(x), share(y), 1)
+    return model, value, dead
+
+
+def one_process_units(case):
+    model, value, dead = unit_training(case)
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}, value, dead
+
+
+def check_units(flat):
+    """Units of weights in several processes become zero together, as in one process."""
+    spreads = [(data_parallel, own_part), (fully_sharded, own_part)]
+    of_tokens = [(lambda model: tensor_parallel(flat, model), alone)]
+    if dist.get_world_size() == 4:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        data = mesh.get_group("data")
+        of_tokens.append((lambda model: both(mesh, model), lambda part: own_part(part, data)))
+    for case, (weights, value, dead) in zip(UNIT_TRAININGS, shared_out(UNIT_TRAININGS, one_process_units), strict=True):
+        check_zeros(dead, case)
+        for spread, share in spreads + (of_tokens if case[0] is TOKENS else []):
+            model, other_value, other_dead = unit_training(case, spread, share)
+            same(weights, model, (case, spread))
+            torch.testing.assert_close(other_value, value)
+            assert other_dead == dead
+
+
+def target_training(recipe, target, name, spread=alone, share=alone, example=True):
+    model, (x, y) = built(Net), batch(IMAGES[1])
+    regularizer = getattr(gossamer, recipe)(model, example=x)
+    if not example:  # non-zeros are counted, as they are on sharded weights
+        regularizer = replace(regularizer, example=None)
+    model = spread(model)
+    optimizer = optimizer_of(name, model.parameters())
+    handle = gossamer.attach(optimizer, regularizer, target=target, steps=50)
+    train(model, optimizer, share(x), share(y), 52)
+    assert handle.held
+    return model, handle.reached
+
+
+def check_targets():
+    """Targets, data-parallel and on sharded weights: the zeros of one process, and the size that was asked for."""
+    cases = [
+        ("unit_tl1", gossamer.Target(params=0.4), "SGD", data_parallel, True),
+        ("unit_tl1", gossamer.Target(params=0.4), "SGD", fully_sharded, False),
+        ("integrated_tl1", gossamer.Target(params=0.3), "Adam", fully_sharded, False),
+    ]
+    for recipe, target, name, spread, example in cases if dist.get_world_size() == 2 else cases[:2]:
+        expected, one = target_training(recipe, target, name, example=example)
+        model, other = target_training(recipe, target, name, spread, own_part)
+        same(dict(expected.named_parameters()), model, (recipe, spread))
+        assert other.after == one.after
+        assert 0 <= target.value * one.full - one.after <= 1 or example
+    model, (x, _) = built(Net), batch(IMAGES[1])
+    regularizer = gossamer.unit_tl1(model, example=x)
+    optimizer = torch.optim.SGD(fully_sharded(model).parameters(), lr=0.1)
+    for target in (gossamer.Target(dense_params=0.5), gossamer.Target(bytes=1000)):
+        attach = partial(gossamer.attach, optimizer, regularizer, target=target, steps=100)
+        refuses("Target(params=...)", attach)
