@@ -93,7 +93,7 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
         if any(dim in accepted for dim in dims):
             continue
         size = dims[0].size
-        others = (size // 2, 2 * size, size + 1) if large else (2 * size, size + 1, size // 2)
+        others = (size // 2, size + 1, 2 * size) if large else (2 * size, size + 1, size // 2)
         for other in dict.fromkeys((size + 1,) if dims[0].is_batch else others):
             tried = {**accepted, **dict.fromkeys(dims, other)}
             probe = _try(model, call, generator, ranges, tried) if other > 0 else None

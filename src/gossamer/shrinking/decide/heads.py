@@ -12,6 +12,7 @@ planner tries them:
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -24,13 +25,11 @@ __all__ = ["variants"]
 
 
 def variants(analysis: Analysis) -> list[Callable[[], Analysis]]:
-    """The analysis, and what can be tried in its place."""
-    found: list[Callable[[], Analysis]] = [lambda: analysis]
+    """What can be tried in place of an analysis with heads."""
+    whole = functools.partial(_whole_heads, analysis)
     if any(True for _ in _same_width(analysis)):
-        found.append(lambda: _equal_widths(analysis))
-    if analysis.heads:
-        found.append(lambda: _whole_heads(analysis))
-    return found
+        return [functools.partial(_equal_widths, analysis), whole]
+    return [whole]
 
 
 def _equal_widths(analysis: Analysis) -> Analysis:

@@ -79,8 +79,8 @@ def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] |
 
     A class with attention gets another chance first: heads of equal widths, then whole heads.
     """
-    waiting = heads.variants(analysis)
-    facts, pins = waiting.pop(0)(), list[tuple[int, str]]()
+    waiting = heads.variants(analysis) if analysis.heads else []
+    facts, pins = analysis, list[tuple[int, str]]()
     for attempt in range(_ATTEMPTS):
         plan, decision = make_plan(facts, pins)
         with Blame() as blame:
