@@ -130,10 +130,8 @@ static void watch_forks(void) { pthread_atfork(NULL, NULL, start_again); }
 /* So many workers, if they can be made; signals are left to the other threads. */
 static int grown_to(int wanted)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     sigset_t all, before;
     if (pool.workers >= wanted) return wanted;
-    pthread_once(&once, watch_forks);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (pthread_t thread; pool.workers < wanted; pool.workers++) {
@@ -166,7 +164,9 @@ static void wait_for(int joined)
 /* Call `work(job, thread, block)` for all blocks, in up to `threads` threads, numbered from 0: whether one of them failed. */
 int workers_run(int threads, long blocks, Work work, void *job)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     int failed = 0;
+    pthread_once(&once, watch_forks); /* before anything is locked that a forked process would find locked */
     if (threads < 2 || blocks < 2 || pthread_mutex_trylock(&pool.owner)) {
         for (long block = 0; block < blocks; block++) failed |= work(job, 0, block);
         return failed;
