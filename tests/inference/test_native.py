@@ -405,3 +405,16 @@ def test_a_damaged_library_is_compiled_again(model: nn.Module, tmp_path: Path, m
         library.write_bytes(damage)
         assert_same(gossamer.native(model, example), model, example)
         assert_same(first, model, example)  # what was loaded before stays as it was
+
+
+def test_several_sequences_in_one_sample_are_refused() -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.memory = nn.LSTM(6, 3, batch_first=True)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.memory(images.flatten(0, 1))[0].unflatten(0, (-1, 4))
+
+    with pytest.raises(GossamerError, match=r"lstm.*'memory' \(LSTM\) cannot be lowered to C: this form"):
+        gossamer.native(Rows(), torch.randn(2, 4, 5, 6))

@@ -162,7 +162,10 @@ def _checked_results(node: fx.Node, results: Any) -> Any:
         if own is not None:
             if right.dtype not in _DTYPES:
                 raise Refusal(f"its result is a {right.dtype}; only float32 is computed")
-            assert own.shape == tuple(right.shape), f"{node.target}: {own.shape} instead of {tuple(right.shape)}"
+            if own.shape != tuple(right.shape):
+                raise Refusal(
+                    f"this form of it is not known: its result has shape {tuple(right.shape)}, not {own.shape}"
+                )
         checked.append(None if own is None else typed(own, right.dtype))
     return tuple(checked) if isinstance(results, tuple | list) else checked[0]
 
