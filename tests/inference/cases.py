@@ -138,6 +138,9 @@ CONVOLUTIONS = [
     convolution("few places", (1, 8, 2, 3), (9, 8, 3, 3), padding=(1, 1, 1, 1)),
     convolution("wide", (1, 2, 3, 70), (3, 2, 3, 3)),
     convolution("many channels", (1, 70, 9, 17), (12, 70, 3, 3), 0.3, padding=(1, 1, 1, 1)),
+    # What the next rows need is fetched ahead.
+    convolution("many rows", (1, 40, 40, 16), (24, 40, 3, 3), 0.1, padding=(1, 1, 1, 1)),
+    convolution("many strided rows", (1, 16, 61, 40), (20, 16, 3, 3), 0.3, stride=(2, 2)),
     convolution("of one dimension", (1, 3, 37), (5, 3, 1, 4), padding=(0, 0, 2, 2)),
     convolution("of one dimension, strided", (1, 3, 37), (5, 3, 1, 4), stride=(1, 2), dilation=(1, 2)),
     convolution("with an activation", (1, 3, 9, 11), (5, 3, 3, 3), before=(Function("gelu"),)),

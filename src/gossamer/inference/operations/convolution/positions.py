@@ -191,7 +191,7 @@ def emit_over_positions(layer: Convolution, kernel: Kernel) -> None:
                 sums = kernel.scratch(loop.outputs * across * tile.sums * planes.vector)
                 partial = f"(V{planes.vector} *){sums} + (o * {across} + {number}) * {tile.sums}"
                 part = index([block, number], [across, 1])
-                meanwhile = _fetch_ahead(planes, kernel, tile, row, f"({part})", blocks * across)
+                meanwhile = _fetch_ahead(planes, kernel, tile, row, part, blocks * across)
             loop.write(lambda: finish_tile(layer, kernel, planes, tile, loop, (row, column)), partial, meanwhile)
 
 
@@ -210,21 +210,20 @@ def _fetch_ahead(planes: Planes, kernel: Kernel, tile: Tile, row: str, part: str
 
     Without them, the copy for that tile waits for the memory: processors do not foresee reads of a few rows of each
     channel. Channels often lie a power of two apart. A part of all of them then falls into few sets of the first-level
-    cache, and the block that is in it stays.
+    cache, and the block that is in it stays. The last tile fetches rows of the next channel, or of the next sample.
     """
     channel, row_stride, column_stride = planes.layer.planes(kernel.inputs[0].strides)
     rows, channels, outputs = planes.phase.rows, kernel.inputs[0].shape[1], len(planes.weight)
-    share = math.ceil(tile.rows * rows.stride * row_stride / FLOATS_IN_A_LINE / parts)
-    if row == "0" or column_stride != 1 or share * math.ceil(channels / outputs) > _MOST_FETCHED:
+    lines = math.ceil(tile.rows * rows.stride * row_stride / FLOATS_IN_A_LINE / parts)
+    if row == "0" or column_stride != 1 or lines * math.ceil(channels / outputs) > _MOST_FETCHED:
         return []
     last = rows.stride * (tile.rows - 1) + max(rows.offsets)  # that this tile reads
-    strides = [channel, share * FLOATS_IN_A_LINE, rows.stride * row_stride]
-    found = [f"const float *ahead = x0 + {index(['o', part, row], strides, (last + 1) * row_stride)};"]
+    strides = [channel, lines * FLOATS_IN_A_LINE, rows.stride * row_stride]
+    found = [f"const float *ahead = x0 + {index(['o', f'({part})', row], strides, (last + 1) * row_stride)};"]
     for start in range(0, channels, outputs):
-        condition = f"if (o < {channels - start}) " if start + outputs > channels else ""
-        for line in range(share):
-            offset = start * channel + line * FLOATS_IN_A_LINE
-            found.append(f"{condition}__builtin_prefetch(ahead + {offset});")
+        offsets = [start * channel + line * FLOATS_IN_A_LINE for line in range(lines)]
+        fetch = [f"__builtin_prefetch(ahead + {offset});" for offset in offsets]
+        found += [f"if (o < {channels - start}) {{", *fetch, "}"] if start + outputs > channels else fetch
     return found
 
 
