@@ -210,7 +210,8 @@ def _fetch_ahead(planes: Planes, kernel: Kernel, tile: Tile, row: str, part: str
 
     Without them, the copy for that tile waits for the memory: processors do not foresee reads of a few rows of each
     channel. Channels often lie a power of two apart. A part of all of them then falls into few sets of the first-level
-    cache, and the block that is in it stays. The last tile fetches rows of the next channel, or of the next sample.
+    cache, and the block that is in it stays. Behind an input of the network lies that of the next sample, of which the
+    last tile fetches the first rows.
     """
     channel, row_stride, column_stride = planes.layer.planes(kernel.inputs[0].strides)
     rows, channels, outputs = planes.phase.rows, kernel.inputs[0].shape[1], len(planes.weight)
@@ -218,8 +219,10 @@ def _fetch_ahead(planes: Planes, kernel: Kernel, tile: Tile, row: str, part: str
     if row == "0" or column_stride != 1 or lines * math.ceil(channels / outputs) > _MOST_FETCHED:
         return []
     last = rows.stride * (tile.rows - 1) + max(rows.offsets)  # that this tile reads
-    strides = [channel, lines * FLOATS_IN_A_LINE, rows.stride * row_stride]
-    found = [f"const float *ahead = x0 + {index(['o', f'({part})', row], strides, (last + 1) * row_stride)};"]
+    behind = index([row], [rows.stride * row_stride], (last + 1) * row_stride)
+    first = f"({row} < {rows.count - tile.rows} ? {behind} : {channels * channel})"
+    kernel.code.add(f"const float *next = x0 + {index([f'({part})', first], [lines * FLOATS_IN_A_LINE, 1])};")
+    found = [f"const float *ahead = next + o * {channel};"]
     for start in range(0, channels, outputs):
         offsets = [start * channel + line * FLOATS_IN_A_LINE for line in range(lines)]
         fetch = [f"__builtin_prefetch(ahead + {offset});" for offset in offsets]
