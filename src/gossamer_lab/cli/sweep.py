@@ -22,8 +22,9 @@ from gossamer_lab.data import obtain
 from gossamer_lab.reporting.study_report import StudyRecord, Trial
 from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
-from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states, work
+from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states
 from gossamer_lab.sweeps.training_trials import TrainingTrial
+from gossamer_lab.sweeps.worker import work
 from gossamer_lab.training import SETTINGS, TrainingConfig, defaults, regularizer_spec
 
 __all__ = ["SweepOptions", "run_sweep"]
