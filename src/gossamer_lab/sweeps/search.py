@@ -168,7 +168,8 @@ def results(study: optuna.Study) -> list[Result]:
     found: dict[int, Result] = {}
     for trial in slots(study):
         slot = trial.user_attrs[SLOT]
-        if _is_finished(checked(trial)) and slot not in found:
+        if _is_finished(trial) and slot not in found:  # others may have been declared dead on their last lines
+            checked(trial)
             values = None if trial.values is None else (trial.values[0], trial.values[1])
             figures = {name: value for name, value in trial.user_attrs.items() if name != SLOT}
             found[slot] = Result(slot, trial.number, dict(trial.params), values, figures)

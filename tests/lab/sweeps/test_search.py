@@ -16,7 +16,7 @@ from optuna.trial import TrialState, create_trial
 from sqlalchemy import event
 
 from gossamer.errors import GossamerError
-from gossamer_lab.sweeps.integrity import DamagedStorageError
+from gossamer_lab.sweeps.integrity import DamagedStorageError, seal
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
 from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states
 from gossamer_lab.sweeps.training_trials import is_poor
@@ -196,6 +196,17 @@ def test_a_worker_that_was_declared_dead_goes_on(end, tmp_path):
     assert [result.values for result in found] == [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]
     assert calls == [1.0, 2.0, 3.0, *[2.0] * 5]
     assert ended.done
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_worker_may_be_declared_dead_on_its_last_lines(tmp_path):
+    search, url = grid(tmp_path)
+    with open_search(search, url) as study:
+        trial = study.ask()
+        seal(trial, {"x": 1.0}, (1.0, 0.0))
+        study.tell(trial, state=TrialState.FAIL)
+        assert results(study) == []
+    assert len(worked(search, url, lambda trial, point: (point["x"], 0.0))[0]) == 3
 
 
 def test_a_damaged_storage_is_no_failure_of_a_slot(tmp_path):
