@@ -14,8 +14,8 @@ from multiprocessing.context import BaseContext
 
 __all__ = ["prepare_workers", "worker_context"]
 
-# What a training imports when it begins: with the search, the data sets, and PyTorch's optimizers.
-_NEEDED = ["gossamer_lab.sweeps.training_trials", "optuna.storages", "sklearn.datasets", "torch._dynamo"]
+# What a worker imports when it begins: the search and its database, the data sets, PyTorch's optimizers.
+_NEEDED = ["gossamer_lab.sweeps.training_trials", "alembic.command", "sklearn.datasets", "torch._dynamo"]
 
 
 def prepare_workers() -> None:
