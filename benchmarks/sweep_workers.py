@@ -64,7 +64,7 @@ def main(points: int, epochs: int, repeats: int, *, write: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=12, help="strengths of the grid; twice as many trainings")
-    parser.add_argument("--epochs", type=int, default=int(SETTINGS["digits"]["epochs"]), help="default: the data set's own")
+    parser.add_argument("--epochs", type=int, default=SETTINGS["digits"]["epochs"], help="of each training")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write the result file and the page")
     given = parser.parse_args()
