@@ -87,8 +87,10 @@ def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] |
             result = build(plan, decision)
         if result is not None:
             return Verified(plan, result, restricted=attempt > 0 or facts.graph_could_do_more), (facts, decision)
-        failed = None if blame.path is None else type(facts.modules.get(blame.path, facts.model))
-        attends = any(isinstance(facts.modules.get(each.module), failed) for each in facts.heads) if failed else True
+        failed = _classes_to_blame(facts, blame.path)
+        attends = (
+            any(isinstance(facts.modules.get(each.module), failed[:1]) for each in facts.heads) if failed else True
+        )
         counted = _counted(facts, decision, failed)
         if waiting and (attends or not counted):
             facts = waiting.pop(0)()
@@ -99,14 +101,25 @@ def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] |
     return None, (facts, decision)
 
 
-def _counted(analysis: Analysis, decision: Decision, failed: type[nn.Module] | None) -> list[Tensor]:
-    """What to pin when the forward of a class fails: the classes that it counts, else those that it computes."""
-    if failed is None:
-        return []
-    counted = hard_coded.counted_classes(analysis, decision, failed)
-    if counted:
-        return counted
-    own = [value for node, value in analysis.values.items() if isinstance(analysis.caller(node), failed)]
+def _classes_to_blame(analysis: Analysis, path: str | None) -> tuple[type[nn.Module], ...]:
+    """The class of the module whose forward fails, then those of the modules that it is part of."""
+    if path is None:
+        return ()
+    parts = path.split(".")
+    owners = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return tuple(type(analysis.modules.get(owner, analysis.model)) for owner in [*owners, ""])
+
+
+def _counted(analysis: Analysis, decision: Decision, failed: tuple[type[nn.Module], ...]) -> list[Tensor]:
+    """What to pin when a forward fails: what the first of these classes counts that counts any; else what it computes.
+
+    A layer may fail because the module that calls it took a part of a tensor that is not its part any more.
+    """
+    counted = (hard_coded.counted_classes(analysis, decision, each) for each in failed)
+    found = next((classes for classes in counted if classes), [])
+    if found or not failed:
+        return found
+    own = [value for node, value in analysis.values.items() if isinstance(analysis.caller(node), failed[:1])]
     computed = [value.labels for result in own for value in abstract_values_in(result)]
     return hard_coded.changing_classes(decision, computed)
 
