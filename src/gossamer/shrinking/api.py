@@ -145,7 +145,8 @@ def shrink_(
             change.undo()
 
     exports = _Exports(model, reference)
-    found = largest_verified_plan(exports.analysis(exports.at_example, training=in_training), build).plan
+    analysis = exports.analysis(exports.at_example, training=in_training, dropout=reference.dropout)
+    found = largest_verified_plan(analysis, build).plan
     apply_in_place(model, found, optimizer, copies)
     if in_training and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
