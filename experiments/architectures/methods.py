@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from pruner import Pruner
@@ -55,11 +56,14 @@ def _regularized(task: Task, seed: int, recipe: Callable[..., gossamer.Regulariz
     return gossamer.shrink(model, task.example, form="module")
 
 
-def torch_pruning(task: Task, seed: int) -> nn.Module:
-    """Torch-Pruning: training with its growing regularizer, removal of the smallest groups, fine-tuning."""
+def torch_pruning(task: Task, seed: int, *, across_layers: bool) -> nn.Module:
+    """Torch-Pruning: training with its regularizer, removal of the smallest groups, fine-tuning.
+
+    Groups are ranked across layers, as in its script for CIFAR-10, or within each layer, its default.
+    """
     model = task.build(seed)
     goal = task.macs * macs(model, task)
-    pruner = Pruner(model, task.example)
+    pruner = Pruner(model, task.example, across_layers=across_layers)
     reached = step_at(REACHED, task)
     shared = {"epochs": task.epochs, "seed": seed}
     train(model, task.optimizer(model), task, **shared, last=reached, after_backward=pruner.regularize)
@@ -85,11 +89,12 @@ def from_scratch(cost: str, small: nn.Module, task: Task, seed: int) -> tuple[nn
     return model, epochs
 
 
-METHODS = {
+METHODS: dict[str, Callable[[Task, int], nn.Module]] = {
     "dense": dense,
     "unit Tl1": unit_tl1,
     "integrated Tl1 per layer": integrated_tl1,
-    "Torch-Pruning": torch_pruning,
+    "Torch-Pruning, across layers": partial(torch_pruning, across_layers=True),
+    "Torch-Pruning, within layers": partial(torch_pruning, across_layers=False),
 }
 
 EQUAL_COST = "from scratch, equal cost"

@@ -32,7 +32,7 @@ class LstmPruner(LSTMPruner):
 class Pruner:
     """Penalises the groups of a model while it is trained, then removes the smallest; outputs of the model stay."""
 
-    def __init__(self, model: nn.Module, example: Tensor) -> None:
+    def __init__(self, model: nn.Module, example: Tensor, *, across_layers: bool) -> None:
         self.model = model
         self.attentions = [module for module in model.modules() if isinstance(module, Attention)]
         heads = {part: each.heads for each in self.attentions for part in (each.query, each.key, each.value)}
@@ -41,7 +41,7 @@ class Pruner:
             example,
             importance=torch_pruning.importance.GroupMagnitudeImportance(p=2, normalizer="max"),
             reg=STRENGTH,
-            global_pruning=True,
+            global_pruning=across_layers,
             pruning_ratio=1.0,
             iterative_steps=ITERATIONS,
             ignored_layers=[list(model.modules())[-1]],
@@ -50,7 +50,7 @@ class Pruner:
             prune_head_dims=False,
             customized_pruners={nn.LSTM: LstmPruner()},
         )
-        self.pruner.per_step_head_pruning_ratio = head_ratios(sum(each.heads for each in self.attentions))
+        self.pruner.per_step_head_pruning_ratio = head_ratios(self.attentions, across_layers)
 
     def regularize(self) -> None:
         """Add the gradient of the penalty; to be called after `backward`."""
@@ -64,8 +64,14 @@ class Pruner:
                 each.heads = self.pruner.num_heads[each.query]
 
 
-def head_ratios(heads: int) -> list[float]:
-    """The part of the heads to remove at each iteration; 0 where no head is due, which Torch-Pruning 1.6.1 needs."""
+def head_ratios(attentions: list[Attention], across_layers: bool) -> list[float]:
+    """The part of the heads to remove at each iteration.
+
+    Torch-Pruning 1.6.1 fails where a part is not zero and no head is due. Across layers it takes the part of all heads;
+    within a layer that of the heads that are left, rounded up, so that the smallest part is one head.
+    """
+    counts = [each.heads for each in attentions]
+    heads = sum(counts) if across_layers else max(counts, default=0)
     removed = [math.ceil(heads * step / ITERATIONS) for step in range(ITERATIONS + 1)]
-    due = [0, *(after > before for before, after in pairwise(removed))]
-    return [step / ITERATIONS if now else 0.0 for step, now in enumerate(due)]
+    due = [False, *(after > before for before, after in pairwise(removed))]
+    return [(step / ITERATIONS if across_layers else 1e-9) if now else 0.0 for step, now in enumerate(due)]

@@ -18,15 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gossamer_lab.training import (
-    RunDirectory,
-    TrainingConfig,
-    assemble,
-    defaults,
-    load_dataset,
-    open_run,
-    train,
-)
+from gossamer_lab.training import TrainingConfig, defaults, finished_run
 
 RESULTS = Path(__file__).with_name("balance.jsonl")
 BALANCES = (0.0, 0.02, 0.1, 0.3, 0.6, 1.0)
@@ -50,13 +42,8 @@ def run(setting: dict[str, Any]) -> dict[str, Any]:
     """One training; the result as a line of the file."""
     values = {**defaults("digits", setting["regularizer"]), **setting}
     config = TrainingConfig(dataset="digits", validation_fraction=0.2, **values)
-    images = load_dataset(config, None)
-    model, regularizer = assemble(config, images)
     with tempfile.TemporaryDirectory() as folder:
-        directory: RunDirectory = open_run(Path(folder) / "run", config, resume=False)
-        for _ in train(model, images, regularizer, config, directory):
-            pass
-        result = directory.read_result()
+        result = finished_run(config, Path(folder)).read_result()
     total = result.measurement["total"]
     return {
         **setting,
