@@ -59,14 +59,16 @@ def _regularized(task: Task, seed: int, recipe: Callable[..., gossamer.Regulariz
 def torch_pruning(task: Task, seed: int, *, across_layers: bool) -> nn.Module:
     """Torch-Pruning: training with its regularizer, removal of the smallest groups, fine-tuning.
 
-    Groups are ranked across layers, as in its script for CIFAR-10, or within each layer, its default.
+    Groups are ranked across layers, as in its script for CIFAR-10, or within each layer, its default. With Adam there
+    is no regularizer: it is a gradient, which Adam would make as large as that of the loss.
     """
     model = task.build(seed)
     goal = task.macs * macs(model, task)
     pruner = Pruner(model, task.example, across_layers=across_layers)
     reached = step_at(REACHED, task)
     shared = {"epochs": task.epochs, "seed": seed}
-    train(model, task.optimizer(model), task, **shared, last=reached, after_backward=pruner.regularize)
+    regularize = (lambda: None) if task.adam else pruner.regularize
+    train(model, task.optimizer(model), task, **shared, last=reached, after_backward=regularize)
     pruner.prune(lambda network: macs(network, task), goal)
     # Its parameters are new, and so is the optimizer.
     train(model, task.optimizer(model), task, **shared, first=reached)

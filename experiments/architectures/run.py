@@ -8,13 +8,11 @@ that is interrupted, or ends after MINUTES, continues with the first training th
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
-import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,8 +22,8 @@ from tasks import TASKS
 from torch import nn
 
 import gossamer
+from gossamer_lab.reporting.results import ResultsFile
 
-RESULTS = Path(__file__).with_name("results.jsonl")
 NETWORKS = Path("runs/architectures")
 
 
@@ -40,7 +38,33 @@ class Job:
     @property
     def file(self) -> Path:
         """Where its network is stored."""
-        return NETWORKS / f"{self.architecture}-{self.method}-{self.seed}.pt".replace(" ", "-")
+        return NETWORKS / f"{self.architecture}-{self.method}-{self.seed}.pt".replace(",", "").replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Sizes are relative to the dense network.
+
+    Attributes:
+        score: accuracy on the test images, or the part of their variance that an autoencoder explains.
+        weights: weights of the deployed network.
+        macs: MACs of the deployed network.
+        nonzero: its weights that are not zero.
+        units: output units of its layers.
+        epochs: length of the training.
+        seconds: time of the training.
+    """
+
+    score: float
+    weights: float
+    macs: float
+    nonzero: float
+    units: list[int]
+    epochs: int
+    seconds: float
+
+
+FILE = ResultsFile(Path(__file__).with_name("results.jsonl"), Job, Outcome)
 
 
 def jobs(chosen: list[str]) -> Iterator[Job]:
@@ -64,7 +88,7 @@ def trained(job: Job) -> tuple[nn.Module, int]:
     return from_scratch(job.method, small, task, job.seed)
 
 
-def outcome(job: Job) -> dict[str, object]:
+def outcome(job: Job) -> Outcome:
     """Train, store the network, and measure it."""
     task, started = TASKS[job.architecture], time.perf_counter()
     model, epochs = trained(job)
@@ -72,33 +96,15 @@ def outcome(job: Job) -> dict[str, object]:
     NETWORKS.mkdir(parents=True, exist_ok=True)
     torch.save(model.eval(), job.file)
     left, full = (gossamer.measure(each, task.example) for each in (model, task.build(0)))
-    return {
-        "score": task.score(model),
-        "weights": left.total.weights / full.total.weights,
-        "macs": left.total.macs / full.total.macs,
-        "nonzero": left.total.nonzeros / full.total.weights,
-        "units": [layer.units for layer in left.layers],
-        "epochs": epochs,
-        "seconds": round(seconds, 1),
-    }
-
-
-def run(minutes: float, chosen: list[str]) -> None:
-    """Train what is missing; start nothing after `minutes`."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    done = {Job(**json.loads(line)["job"]) for line in lines}
-    started = time.monotonic()
-    for job in jobs(chosen):
-        if job in done or time.monotonic() - started > 60 * minutes:
-            continue
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", gossamer.SparsityWarning
-            )  # one unit left in a layer is what a target may ask
-            line = json.dumps({"job": asdict(job), "outcome": outcome(job)})
-        with RESULTS.open("a") as file:
-            file.write(line + "\n")
-        print(line, file=sys.stderr, flush=True)
+    return Outcome(
+        score=task.score(model),
+        weights=left.total.weights / full.total.weights,
+        macs=left.total.macs / full.total.macs,
+        nonzero=left.total.nonzeros / full.total.weights,
+        units=[layer.units for layer in left.layers],
+        epochs=epochs,
+        seconds=round(seconds, 1),
+    )
 
 
 def main() -> None:
@@ -108,7 +114,7 @@ def main() -> None:
     unknown = set(arguments) - set(TASKS)
     if unknown:
         sys.exit(f"Unknown architecture {', '.join(sorted(unknown))}. Available: {', '.join(TASKS)}.")
-    run(minutes, arguments or list(TASKS))
+    FILE.complete(jobs(arguments or list(TASKS)), outcome, minutes)
     show()
 
 

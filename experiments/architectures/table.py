@@ -16,6 +16,7 @@ from gossamer_lab.reporting.tables import Table, mean_std, percent
 __all__ = ["show"]
 
 FOLDER = Path(__file__).parent
+METHODS = ("dense", "unit", "integrated", "Torch-Pruning", "from scratch")
 COLUMNS = ("architecture", "method", "seeds", "epochs", "score (%)", "weights (%)", "MACs (%)", "non-zero (%)")
 
 
@@ -28,7 +29,7 @@ def rows() -> list[list[str]]:
     latency = FOLDER / "latency.json"
     times = json.loads(latency.read_text()) if latency.exists() else {}
     names = list(dict.fromkeys(name for name, _ in found))
-    ordered = sorted(found, key=lambda key: names.index(key[0]))
+    ordered = sorted(found, key=lambda key: (names.index(key[0]), [key[1].startswith(m) for m in METHODS].index(True)))
     return [_row(*key, found[key], times.get(key[0], {}).get(key[1], {})) for key in ordered]
 
 

@@ -90,9 +90,9 @@ TASKS = {
     "autoencoder": Task(
         networks.Autoencoder, "mnist", 20_000, epochs=15, rate=1e-3, adam=True, macs=0.25, reconstructs=True
     ),
-    "recurrent": Task(networks.RecurrentNetwork, "mnist", 20_000, epochs=10, rate=2e-3, adam=True, macs=0.25),
-    "mobile": Task(networks.MobileNet, "fashion-mnist", 12_000, epochs=10, rate=0.1, macs=0.4),
-    "transformer": Task(networks.VisionTransformer, "fashion-mnist", 12_000, epochs=10, rate=1e-3, adam=True, macs=0.4),
+    "recurrent": Task(networks.RecurrentNetwork, "mnist", 20_000, epochs=6, rate=2e-3, adam=True, macs=0.25),
+    "mobile": Task(networks.MobileNet, "fashion-mnist", 12_000, epochs=8, rate=0.1, macs=0.4),
+    "transformer": Task(networks.VisionTransformer, "fashion-mnist", 12_000, epochs=6, rate=1e-3, adam=True, macs=0.4),
     "resnet": Task(
         networks.ResNet20, "cifar-10", 50_000, epochs=8, rate=0.1, macs=0.4, bfloat16=True, seeds=1, batch=128
     ),

@@ -28,7 +28,7 @@ def finished_run(
         config: Configuration of the run; if the folder holds a run, it must be of this configuration.
         path: The folder.
         dataset: Gives the data set of the configuration; not called if the run has its result.
-        on_epoch: Called with the metrics of each epoch that is trained.
+        on_epoch: Called with the metrics of each epoch of a run without a result, those before an interruption too.
     """
     run = open_run(path, config, resume=True)
     if not run.result.exists():

@@ -15,10 +15,10 @@ class InterruptedTrainingError(Exception):
 
 def test_an_interrupted_run_is_finished_and_a_finished_one_is_read(tmp_path: Path) -> None:
     config = TrainingConfig(dataset="digits", epochs=3, images=64, batch_size=32)
-    trained = []
+    epochs: list[EpochMetrics] = []
 
     def stop(metrics: EpochMetrics) -> None:
-        trained.append(metrics.epoch)
+        epochs.append(metrics)
         if metrics.epoch == 2:
             raise InterruptedTrainingError
 
@@ -27,8 +27,9 @@ def test_an_interrupted_run_is_finished_and_a_finished_one_is_read(tmp_path: Pat
 
     with pytest.raises(InterruptedTrainingError):
         finished_run(config, tmp_path, on_epoch=stop)
-    run = finished_run(config, tmp_path, on_epoch=lambda metrics: trained.append(metrics.epoch))
-    assert trained == [1, 2, 2, 3]
+    run = finished_run(config, tmp_path, on_epoch=epochs.append)
+    assert [metrics.epoch for metrics in epochs] == [1, 2, 1, 2, 3]
+    assert epochs[2:4] == epochs[:2]  # not trained again: the seconds are the same
     assert run.read_result().epochs == 3
     assert not run.checkpoint.exists()
     assert finished_run(config, tmp_path, dataset=no_data).read_result() == run.read_result()
