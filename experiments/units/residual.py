@@ -80,18 +80,18 @@ JOBS = [
     Job("integrated Tl1", 3e-3),
     Job("integrated Tl1", 2.2e-3),
     Job("unit Tl1", target=0.145, balance=0.1),
-    Job("unit Tl1", target=0.145, balance=0.0),
+    # At equal MACs: more of the cheap channels of the later blocks, fewer of the expensive ones of the first.
+    Job("unit Tl1", 1.8e-3, balance=0.1, cost_exponent=0.5),
+    Job("unit Tl1", 1.5e-3, balance=0.1, cost_exponent=0.5),
+    Job("unit Tl1", 1.5e-3, balance=0.02, cost_exponent=0.5),
+    Job("unit Tl1", 1.8e-3, balance=0.02, cost_exponent=0.5),
     Job("unit Tl1", target=0.145, balance=0.1, cost_exponent=0.5),
     Job("integrated Tl1", target=0.85),
-    Job("unit Tl1", target=0.145, balance=0.0, a=0.1),
-    *(Job("unit Tl1", target=0.145, balance=0.1, seed=seed) for seed in (1, 2)),
-    *(Job("integrated Tl1", target=0.85, seed=seed) for seed in (1, 2)),
-    *(Job("none", seed=seed) for seed in (1, 2)),
-    Job("group lasso", 4e-3),
     Job("unit Tl1", 2e-3, balance=0.1, keep_norms=False),
     Job("group Tl1", 2e-3, groups="units", scale_by_size=True),
     Job("group lasso", 2e-3, groups="units"),
     Job("integrated Tl1", 2e-3, groups="units", scale_by_size=True),
+    Job("group lasso", 4e-3),
 ]
 FILE = ResultsFile(Path(__file__).with_name("residual.jsonl"), Job, Outcome)
 

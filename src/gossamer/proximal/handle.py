@@ -94,12 +94,12 @@ class ProximalStep:
         A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
         units = self.regularizer.units
-        # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
-        # The last cut of a target may leave a part of a unit, too.
+        # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units. The last
+        # cut of a target may leave a part of a unit, too, and counts a unit without weights and biases as removed.
         self._zeros = {}
         for rule in self.regularizer.rules:
             weight = local_part(self._places.parameter(rule))
-            single = rule.terms or units is None or (self.reached is not None and weight.dim() > 1)
+            single = rule.terms or units is None or self.reached is not None
             self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
 
     @torch.no_grad()
