@@ -94,8 +94,8 @@ class ProximalStep:
         A final phase of training with `hold` removes the bias of the penalty from the remaining weights.
         """
         units = self.regularizer.units
-        # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units. The last
-        # cut of a target may leave a part of a unit, too, and counts a unit without weights and biases as removed.
+        # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
+        # The last cut of a target may leave a part of a unit, too; without weights and biases it counts as removed.
         self._zeros = {}
         for rule in self.regularizer.rules:
             weight = local_part(self._places.parameter(rule))
