@@ -141,7 +141,12 @@ def cache_folder() -> Path:
 
 @cache
 def _temporary_folder() -> Path:
-    temporary = tempfile.mkdtemp(prefix="gossamer-")
+    try:
+        temporary = tempfile.mkdtemp(prefix="gossamer-")
+    except OSError as error:
+        raise GossamerError(
+            f"there is no folder for compiled libraries: {error}. Name one that you may write to in XDG_CACHE_HOME."
+        ) from error
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return Path(temporary)
 

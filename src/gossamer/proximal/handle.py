@@ -98,11 +98,11 @@ class ProximalStep:
         """
         units = self.regularizer.units
         # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
-        # The last cut of a target may leave a part of a unit, too.
+        # The last cut of a target may leave a part of a unit, too; without weights and biases it counts as removed.
         self._zeros = {}
         for rule in self.regularizer.rules:
             weight = local_part(self._places.parameter(rule))
-            single = rule.terms or units is None or (self.reached is not None and weight.dim() > 1)
+            single = rule.terms or units is None or self.reached is not None
             self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
 
     @torch.no_grad()
