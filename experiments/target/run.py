@@ -32,6 +32,8 @@ EPOCHS = {"digits": 60, "pendigits": 30, "mnist": 4}
 SEEDS = {"digits": range(5), "pendigits": range(5), "mnist": range(2)}
 GRID_SEEDS = {"digits": range(5), "pendigits": range(5), "mnist": range(2)}
 ARITHMETIC = {"digits": torch.float32, "pendigits": torch.float32, "mnist": torch.bfloat16}
+# The shape of the penalty, the same for targets and grid.
+SHAPES = {"digits": {"a": 1.0, "s": 0.1}, "pendigits": {"a": 0.1, "s": 0.3}, "mnist": {"a": 0.2, "s": 0.1}}
 KINDS = ("params", "flops", "dense_flops")
 SIZES = (0.01, 0.05, 0.2)
 # Strengths of the grid: smallest, largest, how many; equal ratios.
@@ -90,7 +92,8 @@ def _targets(dataset: str, seeds: Sequence[int]) -> Iterator[Job]:
 
 
 def train(job: Job) -> Outcome:
-    settings = {**defaults(job.dataset, job.regularizer, job.kind), "epochs": EPOCHS[job.dataset], "strength": 0.0}
+    settings = {**defaults(job.dataset, job.regularizer, job.kind), **SHAPES[job.dataset]}
+    settings |= {"epochs": EPOCHS[job.dataset], "strength": 0.0}
     # Of several warm-ups the longest, or strong penalties zero whole layers at the start.
     settings["warm_up_fraction"] = max(settings["warm_up_fraction"], 0.5)
     settings.pop("compact_every", None)  # the networks are small, the removal is slower than what it saves
