@@ -28,9 +28,8 @@ from torch.distributed.fsdp import fully_shard
 
 import gossamer
 from gossamer_lab.bench.memory import peak_extra_bytes
-from gossamer_lab.bench.page import page_section
+from gossamer_lab.bench.page import publish
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.reporting.page import fill_page
 
 _HERE = Path(__file__).parent
 _GROUPS = ("outputs", "inputs", "units")
@@ -130,8 +129,7 @@ def main(width: int, repeats: int, *, write: bool) -> None:
     )
     print(result.table().markdown())
     if write:
-        result.write(_HERE / "results")
-        fill_page(_HERE.parent / "docs" / "scaling.md", page_section(_HERE / "results"))
+        publish(result, _HERE / "results", _HERE.parent / "docs" / "scaling.md")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How much faster two workers finish a grid on DIGITS than one: wall time of `gossamer sweep`, start-up included.
 
-    python benchmarks/sweep_workers.py            # about five minutes on an otherwise idle machine with two cores
+    python benchmarks/sweep_workers.py            # about four minutes on an otherwise idle machine with two cores
     python benchmarks/sweep_workers.py --write    # also writes its result file and docs/scaling.md
 
 Both are run in turns; the smallest time of each counts.
@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gossamer_lab.bench.page import page_section
+from gossamer_lab.bench.page import publish
 from gossamer_lab.bench.result import Machine, Result, Value
-from gossamer_lab.reporting.page import fill_page
+from gossamer_lab.training import SETTINGS
 
 _HERE = Path(__file__).parent
 _STRENGTHS = [1e-5 * 2**power for power in range(12)]
@@ -58,14 +58,13 @@ def main(points: int, epochs: int, repeats: int, *, write: bool) -> None:
     )
     print(result.table().markdown())
     if write:
-        result.write(_HERE / "results")
-        fill_page(_HERE.parent / "docs" / "scaling.md", page_section(_HERE / "results"))
+        publish(result, _HERE / "results", _HERE.parent / "docs" / "scaling.md")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=12, help="strengths of the grid; twice as many trainings")
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=SETTINGS["digits"]["epochs"], help="of each training")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write the result file and the page")
     given = parser.parse_args()

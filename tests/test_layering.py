@@ -18,7 +18,8 @@ PACKAGES = {"gossamer": gossamer, "gossamer_lab": gossamer_lab}
 # From the bottom up: a package may import from lower layers, never from its own layer or above.
 LAYERS = [
     {"gossamer.errors"},
-    {"gossamer.files", "gossamer.example", "gossamer.compiler"},
+    {"gossamer.files", "gossamer.example"},
+    {"gossamer.compiler"},
     {"gossamer.penalties", "gossamer.layers"},
     {"gossamer.store", "gossamer.shrinking"},
     {"gossamer.measurement", "gossamer.regularizers"},

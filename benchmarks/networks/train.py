@@ -16,15 +16,7 @@ from pathlib import Path
 import torch
 
 from gossamer.files import write_atomically
-from gossamer_lab.training import (
-    RunDirectory,
-    TrainingConfig,
-    assemble,
-    defaults,
-    load_dataset,
-    open_run,
-    train,
-)
+from gossamer_lab.training import TrainingConfig, defaults, finished_run
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -55,26 +47,13 @@ def config_of(name: str) -> TrainingConfig:
     return TrainingConfig.from_dict(found)
 
 
-def trained(name: str) -> RunDirectory:
-    """The run of a network, trained if it is not there."""
-    config = config_of(name)
-    run = RunDirectory(RUNS / name)
-    if not run.result.exists():
-        run = open_run(run.path, config, resume=True)
-        data = load_dataset(config, None)
-        model, regularizer = assemble(config, data)
-        for metrics in train(model, data, regularizer, config, run):
-            print(f"{name}: epoch {metrics.epoch} of {config.epochs}", file=sys.stderr)
-    return run
-
-
 def main() -> None:
     """Train, and write the files."""
     torch.set_num_threads(1)
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     rows = {row["network"]: row for row in map(json.loads, lines)}
     for name in sys.argv[1:] or SOURCES:
-        run = trained(name)
+        run = finished_run(config_of(name), RUNS / name, on_epoch=lambda metrics: print(metrics, file=sys.stderr))
         result = run.read_result()
         shutil.copy(run.small, HERE / f"{name}.safetensors")
         figures = {key: getattr(result, key) for key in ("accuracy", "params_kept", "flops_kept")}

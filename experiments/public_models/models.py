@@ -196,6 +196,16 @@ def _transformers(
     return Case("transformers", name, make, inputs, sizes)
 
 
+def _detection(name: str) -> Case:
+    def make() -> nn.Module:
+        import transformers
+
+        model = getattr(transformers, name)
+        return model(model.config_class(**DETECTION, backbone_config=transformers.ResNetConfig(**BACKBONE)))
+
+    return Case("transformers", name, make, images, (64, 96))
+
+
 ENCODER = {
     "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
 }  # fmt: skip
@@ -212,6 +222,14 @@ SOUND = {
     "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "vocab_size": 32,
 }  # fmt: skip
 VIT = {"image_size": 64, "patch_size": 16}
+DETECTION = {
+    **{key: value for key, value in PAIR.items() if "token" not in key and key != "vocab_size"}, "num_queries": 10,
+    "num_labels": 5, "use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None,
+}  # fmt: skip
+BACKBONE = {
+    "embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "layer_type": "basic",
+    "out_features": ["stage4"],
+}  # fmt: skip
 
 TRANSFORMERS = (
     _transformers("BertModel", padded, **ENCODER),
@@ -272,6 +290,9 @@ TRANSFORMERS = (
     _transformers("MobileViTModel", images, (64, 96)),
     _transformers("SegformerModel", images, (64, 96), depths=[1, 1, 1, 1]),
     _transformers("PoolFormerModel", images, (64, 96), depths=[1, 1, 1, 1]),
+    _detection("DetrForObjectDetection"),
+    _detection("ConditionalDetrForObjectDetection"),
+    _detection("TableTransformerForObjectDetection"),
     _transformers("Wav2Vec2Model", sound, (800, 1000), **SOUND),
     _transformers("HubertModel", sound, (800, 1000), **SOUND),
 )  # fmt: skip

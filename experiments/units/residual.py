@@ -1,23 +1,20 @@
 """Units against groups per layer, on a residual network with BatchNorm.
 
-    python experiments/units/residual.py            # show the table of residual.jsonl
-    python experiments/units/residual.py --train    # train what residual.jsonl lacks; an interrupted run is resumed
+    OMP_NUM_THREADS=1 python experiments/units/residual.py [MINUTES]    # trains what is missing, then the table
 
-Fashion-MNIST, the first 12,000 training images, 8 epochs, SGD with momentum 0.9, autocast to bfloat16; the penalty
-warms up over the first 30 % of the steps and ends at 65 %, from where on its zeros are held. The accuracy on 5,000
-further training images compares the methods; the test accuracy is shown beside it.
+Fashion-MNIST, the first 12,000 training images, 8 epochs, SGD with momentum 0.9, autocast to bfloat16. A strength warms
+up over the first 30 % of the steps and ends at 65 %, from where on the zeros are held. A target (a part of the MACs) is
+attached after 10 % and reached at 65 %. The accuracy on 5,000 further training images compares the methods; the test
+accuracy is shown beside it.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import json
 import math
-import time
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +22,78 @@ from torch.nn import functional as F  # noqa: N812
 
 import gossamer
 from gossamer_lab.data import load
+from gossamer_lab.reporting.results import ResultsFile
+from gossamer_lab.reporting.tables import Table
+from gossamer_lab.training import accuracy
 
-RESULTS = Path(__file__).with_name("residual.jsonl")
-CHECKPOINTS = Path("runs/units")
 TRAIN, VALIDATE, EPOCHS, BATCH, RATE = 12_000, 5_000, 8, 64, 0.05
-WARM_UP, HOLD = 0.3, 0.65
+STEPS = EPOCHS * (TRAIN // BATCH)
+WARM_UP, ATTACHED, HOLD = (int(part * STEPS) for part in (0.3, 0.1, 0.65))
 
 Maker = Callable[..., gossamer.Regularizer]
+METHODS: dict[str, Maker | None] = {
+    "none": None,
+    "group lasso": gossamer.group_lasso,
+    "integrated Tl1": gossamer.integrated_tl1,
+    "group Tl1": gossamer.group_transformed_l1,
+    "unit Tl1": gossamer.unit_tl1,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training, with a strength or a target; None is the default of the method, groups per layer among them."""
+
+    method: str
+    strength: float | None = None
+    target: float | None = None
+    groups: str | None = None
+    scale_by_size: bool | None = None
+    balance: float | None = None
+    a: float | None = None
+    keep_norms: bool | None = None
+    cost_exponent: float | None = None
+    seed: int = 0
+
+    @property
+    def options(self) -> dict[str, object]:
+        names = ("groups", "scale_by_size", "balance", "a", "keep_norms", "cost_exponent")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Accuracies, and sizes relative to the network without a penalty."""
+
+    validation: float
+    test: float
+    params_kept: float
+    params_after_shrink: float
+    macs_after_shrink: float
+
+
+JOBS = [
+    Job("none"),
+    Job("unit Tl1", 2e-3, balance=0.1),
+    Job("unit Tl1", 2.2e-3, balance=0.1),
+    Job("integrated Tl1", 5e-3),
+    Job("integrated Tl1", 3e-3),
+    Job("integrated Tl1", 2.2e-3),
+    Job("unit Tl1", target=0.145, balance=0.1),
+    # At equal MACs: more of the cheap channels of the later blocks, fewer of the expensive ones of the first.
+    Job("unit Tl1", 1.8e-3, balance=0.1, cost_exponent=0.5),
+    Job("unit Tl1", 1.5e-3, balance=0.1, cost_exponent=0.5),
+    Job("unit Tl1", 1.5e-3, balance=0.02, cost_exponent=0.5),
+    Job("unit Tl1", 1.8e-3, balance=0.02, cost_exponent=0.5),
+    Job("unit Tl1", target=0.145, balance=0.1, cost_exponent=0.5),
+    Job("integrated Tl1", target=0.85),
+    Job("unit Tl1", 2e-3, balance=0.1, keep_norms=False),
+    Job("group Tl1", 2e-3, groups="units", scale_by_size=True),
+    Job("group lasso", 2e-3, groups="units"),
+    Job("integrated Tl1", 2e-3, groups="units", scale_by_size=True),
+    Job("group lasso", 4e-3),
+]
+FILE = ResultsFile(Path(__file__).with_name("residual.jsonl"), Job, Outcome)
 
 
 class Block(nn.Module):
@@ -62,158 +124,72 @@ def network() -> nn.Module:
     )
 
 
-METHODS: dict[str, Maker | None] = {
-    "none": None,
-    "group lasso": gossamer.group_lasso,
-    "integrated Tl1": gossamer.integrated_tl1,
-    "group Tl1": gossamer.group_transformed_l1,
-    "unit Tl1": gossamer.unit_tl1,
-    "l1": gossamer.l1,
-    "sparse group lasso": gossamer.sparse_group_lasso,
-}
-
-# (method, strength, options); without `groups` those of today, per layer
-SETTINGS: list[tuple[str, float, dict[str, Any]]] = [
-    ("unit Tl1", 2e-3, {"balance": 0.1}),
-    ("integrated Tl1", 5e-3, {}),
-    ("integrated Tl1", 3e-3, {}),
-    ("unit Tl1", 2.2e-3, {"balance": 0.1}),
-    ("integrated Tl1", 2.2e-3, {}),
-    ("unit Tl1", 2.2e-3, {"balance": 0.02}),
-    ("none", 0.0, {}),
-    ("integrated Tl1", 1e-2, {}),
-    ("group lasso", 4e-3, {}),
-    ("unit Tl1", 3e-3, {"balance": 0.1}),
-    ("unit Tl1", 2e-3, {"balance": 0.1, "keep_norms": False}),
-    ("unit Tl1", 1e-3, {"balance": 0.1}),
-    ("group Tl1", 2e-3, {"groups": "units", "scale_by_size": True}),
-    ("group lasso", 2e-3, {"groups": "units"}),
-    ("integrated Tl1", 2e-3, {"groups": "units", "scale_by_size": True}),
-    ("integrated Tl1", 2e-3, {"scale_by_size": True}),
-    ("integrated Tl1", 2e-2, {}),
-    ("group lasso", 1e-3, {}),
-    ("unit Tl1", 2e-3, {"balance": 0.3}),
-]
+def attach(job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, example: Tensor) -> gossamer.ProximalStep:
+    """Attach the regularizer of a job. Groups per layer with a strength do not see the graph."""
+    make = METHODS[job.method]
+    assert make is not None
+    graph = {"example": example} if job.method == "unit Tl1" or job.groups == "units" or job.target else {}
+    regularizer = make(model, job.strength, **graph, **job.options)
+    if job.target is None:
+        return gossamer.attach(optimizer, regularizer, schedule=gossamer.warm_up(WARM_UP))
+    target = gossamer.Target(dense_flops=job.target)
+    return gossamer.attach(optimizer, regularizer, target=target, steps=HOLD - ATTACHED)
 
 
-class Run:
-    """One training, whose state is stored after every epoch."""
-
-    def __init__(self, method: str, strength: float, options: dict[str, Any], seed: int) -> None:
-        torch.manual_seed(seed)
-        data = load("fashion-mnist")
-        self.images, self.labels = data.train_images[:TRAIN], data.train_labels[:TRAIN]
-        self.model, self.example, self.epoch = network(), self.images[:2], 0
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=RATE, momentum=0.9)
-        self.steps = EPOCHS * (TRAIN // BATCH)
-        self.decay = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, self.steps)
-        make, self.handle = METHODS[method], None
-        if make is not None:
-            # The groups per layer of today do not see the graph.
-            graph = {"example": self.example} if method == "unit Tl1" or options.get("groups") == "units" else {}
-            regularizer = make(self.model, strength, **graph, **options)
-            schedule = gossamer.warm_up(int(WARM_UP * self.steps))
-            self.handle = gossamer.attach(self.optimizer, regularizer, schedule=schedule)
-
-    def train_epoch(self) -> None:
-        """One epoch, in bfloat16 arithmetic on float32 weights."""
-        step = self.epoch * (TRAIN // BATCH)
-        for batch in torch.randperm(TRAIN)[: TRAIN // BATCH * BATCH].split(BATCH):
-            self.optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = F.cross_entropy(self.model(self.images[batch]), self.labels[batch])
-            loss.backward()
-            self.optimizer.step()
-            self.decay.step()
-            step += 1
-            if self.handle is not None and step == int(HOLD * self.steps):
-                self.handle.hold()
-        self.epoch += 1
-
-    def save(self, path: Path) -> None:
-        """Store everything that the next epoch depends on."""
-        parts = (self.model, self.optimizer, self.decay)
-        state = [part.state_dict() for part in parts]
-        torch.save({"epoch": self.epoch, "state": state, "random": torch.get_rng_state()}, path.with_suffix(".new"))
-        path.with_suffix(".new").replace(path)
-
-    def load(self, path: Path) -> None:
-        """Continue after the last stored epoch."""
-        stored = torch.load(path)
-        for part, state in zip((self.model, self.optimizer, self.decay), stored["state"], strict=True):
-            part.load_state_dict(state)
-        self.epoch = stored["epoch"]
-        torch.set_rng_state(stored["random"])
-
-
-def train(method: str, strength: float, options: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    """One training; the result as a line of the file."""
-    setting = {"method": method, "strength": strength, "options": options, "seed": seed}
-    run = Run(method, strength, options, seed)
-    checkpoint = CHECKPOINTS / f"{hashlib.sha256(key(setting).encode()).hexdigest()[:12]}.pt"
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    if checkpoint.exists():
-        run.load(checkpoint)
-    while run.epoch < EPOCHS:
-        run.train_epoch()
-        run.save(checkpoint)
-    model, example = run.model.eval(), run.example
-    dense, small = gossamer.measure(network(), example), gossamer.shrink(model, example)
-    kept, left = gossamer.measure(model, example), gossamer.measure(small, example)
+def trained(job: Job) -> nn.Module:
+    """Train in bfloat16 arithmetic on float32 weights."""
+    torch.manual_seed(job.seed)
     data = load("fashion-mnist")
-    result = {
-        **setting,
-        "validation": accuracy(small, data.train_images[-VALIDATE:], data.train_labels[-VALIDATE:]),
-        "test": accuracy(small, data.test_images, data.test_labels),
-        "params_kept": kept.params_kept,
-        "params_after_shrink": left.total.weights / dense.total.weights,
-        "macs_after_shrink": left.total.macs / dense.total.macs,
-    }
-    checkpoint.unlink()
-    return result
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    order = torch.cat([torch.randperm(TRAIN)[: TRAIN // BATCH * BATCH] for _ in range(EPOCHS)])
+    handle = None
+    for step, batch in enumerate(order.split(BATCH)):
+        if METHODS[job.method] is not None and step == (0 if job.target is None else ATTACHED):
+            handle = attach(job, model, optimizer, data.train_images[:2])
+        if handle is not None and step == HOLD and not handle.held:
+            handle.hold()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(model(data.train_images[batch]), data.train_labels[batch])
+        loss.backward()
+        optimizer.step()
+        decay.step()
+    return model.eval()
 
 
-@torch.no_grad()
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """The share of images that are classified correctly."""
-    found = [model(part).argmax(1) for part in images.split(500)]
-    return float((torch.cat(found) == labels).double().mean())
-
-
-def key(result: dict[str, Any]) -> str:
-    """What a training is known by."""
-    return json.dumps([result[part] for part in ("method", "strength", "options", "seed")])
-
-
-def show(results: list[dict[str, Any]]) -> None:
-    """The table, in Markdown."""
-    print(
-        "| regularizer | options | strength | validation | test | non-zero | weights after shrink | MACs after shrink |"
+def outcome(job: Job) -> Outcome:
+    """Train, shrink, measure."""
+    model, data = trained(job), load("fashion-mnist")
+    small = gossamer.shrink(model, data.example)
+    full, left = (gossamer.measure(each, data.example).total for each in (network(), small))
+    return Outcome(
+        validation=accuracy(small, data.train_images[-VALIDATE:], data.train_labels[-VALIDATE:]),
+        test=accuracy(small, data.test_images, data.test_labels),
+        params_kept=gossamer.measure(model, data.example).params_kept,
+        params_after_shrink=left.weights / full.weights,
+        macs_after_shrink=left.macs / full.macs,
     )
-    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for r in results:
-        options = ", ".join(f"{name}={value}" for name, value in r["options"].items())
-        shares = [r["validation"], r["test"], r["params_kept"], r["params_after_shrink"], r["macs_after_shrink"]]
-        print(f"| {r['method']} | {options} | {r['strength']:g} | " + " | ".join(f"{s:.3f}" for s in shares) + " |")
+
+
+def table() -> Table:
+    """In the order of the list."""
+    rows, done = [], FILE.read()
+    for job in (job for job in JOBS if job in done):
+        found, options = done[job], ", ".join(f"{name}={value}" for name, value in job.options.items())
+        size = f"{job.strength:g}" if job.strength else f"{job.target:.1%} of the MACs" if job.target else ""
+        rows.append(
+            [job.method, options, size, str(job.seed), *(f"{100 * share:.1f}" for share in vars(found).values())]
+        )
+    figures = ("validation", "test", "non-zero", "weights after shrink", "MACs after shrink")
+    return Table(("regularizer", "options", "strength or target", "seed", *figures), rows, align="lll")
 
 
 def main() -> None:
-    """Show, or train what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", action="store_true", help="train what the result file lacks")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="start no further training after this time")
-    arguments = parser.parse_args()
-    results = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    done, start = {key(result) for result in results}, time.monotonic()
-    for method, strength, options in SETTINGS if arguments.train else []:
-        setting = {"method": method, "strength": strength, "options": options, "seed": 0}
-        if key(setting) in done or time.monotonic() - start > arguments.seconds:
-            continue
-        results.append(train(method, strength, options))
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(results[-1]) + "\n")
-        print(results[-1], flush=True)
-    show(results)
+    torch.set_num_threads(1)
+    FILE.complete(JOBS, outcome, float(sys.argv[1]) if len(sys.argv) > 1 else math.inf)
+    print(table().markdown())
 
 
 if __name__ == "__main__":

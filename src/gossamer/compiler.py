@@ -24,6 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gossamer.errors import GossamerError
+from gossamer.files import flush
 
 __all__ = ["Compiler", "cache_folder", "find_compiler", "load_library", "predefined_macros"]
 
@@ -140,7 +141,12 @@ def cache_folder() -> Path:
 
 @cache
 def _temporary_folder() -> Path:
-    temporary = tempfile.mkdtemp(prefix="gossamer-")
+    try:
+        temporary = tempfile.mkdtemp(prefix="gossamer-")
+    except OSError as error:
+        raise GossamerError(
+            f"there is no folder for compiled libraries: {error}. Name one that you may write to in XDG_CACHE_HOME."
+        ) from error
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return Path(temporary)
 
@@ -165,9 +171,9 @@ def _build(
         _compile(compiler, flags, Path(scratch, next(iter(files))), built)
         content = built.read_bytes()
         built.chmod(0o700)  # whatever the umask says
-        with built.open("rb") as file:
-            os.fsync(file.fileno())
+        flush(built)
         built.replace(folder / _file_name(stem, content))  # in one piece, for processes that start together
+        flush(folder)
     _forget_oldest(folder, stem.rpartition("-")[0])
     return content
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gossamer.errors import GossamerError
 
-__all__ = ["abandoned", "check_can_write", "staged", "write_atomically"]
+__all__ = ["abandoned", "check_can_write", "flush", "staged", "write_atomically"]
 
 
 @contextmanager
@@ -48,6 +48,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         place.write_bytes(content)
 
 
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name != "posix":  # a folder cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def abandoned(path: Path) -> list[Path]:
     """The temporary folders that killed processes have left while they wrote `path`."""
     return sorted(path.parent.glob(f".{path.name}.*.partial")) if path.parent.is_dir() else []
@@ -68,19 +79,10 @@ def _begin(path: str | os.PathLike[str]) -> tuple[Path, Path]:
 def _publish(folder: Path, target: Path) -> None:
     written = sorted(folder.iterdir(), key=lambda file: file.name == target.name)
     for file in written:
-        _flush(file)
+        flush(file)
     for file in written:
         os.replace(file, target.parent / file.name)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        _flush(target.parent)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush(target.parent)
 
 
 def _cannot_write(target: Path, error: OSError) -> GossamerError:

@@ -80,6 +80,14 @@ def one(name: str, shape: Sequence[int], make: Callable[[Value], Operation], **m
     return Case(name, (x,), make(x), **more)  # type: ignore[arg-type]
 
 
+Window = tuple[int, int, int, int, bool, bool]  # the arguments of `fixed_windows` behind the size
+
+
+def windows(name: str, kind: str, rows: Window, columns: Window, divisor: int | None = None) -> Case:
+    axes = fixed_windows(9, *rows), fixed_windows(12, *columns)
+    return one(name, (1, 3, 9, 12), lambda x: Pool(x, kind, *axes, divisor))
+
+
 def two(
     name: str, first: Sequence[int], second: Sequence[int], make: Callable[[Value, Value], Operation], **more: object
 ) -> Case:
@@ -130,6 +138,9 @@ CONVOLUTIONS = [
     convolution("few places", (1, 8, 2, 3), (9, 8, 3, 3), padding=(1, 1, 1, 1)),
     convolution("wide", (1, 2, 3, 70), (3, 2, 3, 3)),
     convolution("many channels", (1, 70, 9, 17), (12, 70, 3, 3), 0.3, padding=(1, 1, 1, 1)),
+    # What the next rows need is fetched ahead.
+    convolution("many rows", (1, 40, 40, 16), (24, 40, 3, 3), 0.1, padding=(1, 1, 1, 1)),
+    convolution("many strided rows", (1, 16, 61, 40), (20, 16, 3, 3), 0.3, stride=(2, 2)),
     convolution("of one dimension", (1, 3, 37), (5, 3, 1, 4), padding=(0, 0, 2, 2)),
     convolution("of one dimension, strided", (1, 3, 37), (5, 3, 1, 4), stride=(1, 2), dilation=(1, 2)),
     convolution("with an activation", (1, 3, 9, 11), (5, 3, 3, 3), before=(Function("gelu"),)),
@@ -199,39 +210,11 @@ OTHERS = [
         lambda x: Embedding(x, tensor(11, 5, density=0.2)),
         draw=lambda shape: torch.randint(0, 11, shape).float(),
     ),
-    one(
-        "max of windows",
-        (1, 3, 9, 12),
-        lambda x: Pool(
-            x, "max", fixed_windows(9, 3, 2, 1, 1, False, False), fixed_windows(12, 2, 2, 0, 1, False, False)
-        ),
-    ),
-    one(
-        "max of windows with gaps",
-        (1, 3, 9, 12),
-        lambda x: Pool(
-            x, "max", fixed_windows(9, 3, 1, 1, 2, False, False), fixed_windows(12, 3, 2, 1, 2, True, False)
-        ),
-    ),
-    one(
-        "mean of windows",
-        (1, 3, 9, 12),
-        lambda x: Pool(x, "mean", fixed_windows(9, 3, 2, 1, 1, True, True), fixed_windows(12, 3, 2, 1, 1, True, True)),
-    ),
-    one(
-        "mean of windows, own count",
-        (1, 3, 9, 12),
-        lambda x: Pool(
-            x, "mean", fixed_windows(9, 3, 2, 1, 1, True, False), fixed_windows(12, 3, 2, 1, 1, True, False)
-        ),
-    ),
-    one(
-        "mean of windows, given count",
-        (1, 3, 9, 12),
-        lambda x: Pool(
-            x, "mean", fixed_windows(9, 3, 3, 0, 1, False, True), fixed_windows(12, 3, 3, 0, 1, False, True), 5
-        ),
-    ),
+    windows("max of windows", "max", (3, 2, 1, 1, False, False), (2, 2, 0, 1, False, False)),
+    windows("max of windows with gaps", "max", (3, 1, 1, 2, False, False), (3, 2, 1, 2, True, False)),
+    windows("mean of windows", "mean", (3, 2, 1, 1, True, True), (3, 2, 1, 1, True, True)),
+    windows("mean of windows, own count", "mean", (3, 2, 1, 1, True, False), (3, 2, 1, 1, True, False)),
+    windows("mean of windows, given count", "mean", (3, 3, 0, 1, False, True), (3, 3, 0, 1, False, True), 5),
     one("adaptive mean", (1, 3, 9, 12), lambda x: Pool(x, "mean", adaptive_windows(9, 4), adaptive_windows(12, 5))),
     one("nearest place", (1, 3, 5, 4), lambda x: Upsample(x, (10, 7), (0.5, 4 / 7))),
     one("interpolation", (1, 3, 5, 4), lambda x: Upsample(x, (10, 7), (0.5, 4 / 7), linear=True)),

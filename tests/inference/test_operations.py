@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from gossamer.inference.machine import Machine
 from gossamer.inference.operations.functions import Function
 from gossamer.inference.operations.pointwise import Pointwise, Stage
 from gossamer.inference.operations.pooling import Pool, fixed_windows
 from gossamer.inference.program import Input, Operation, Program, Result, Step
+from gossamer.inference.runtime import runtime
 
 from .cases import CASES, Case
 from .libraries import MACHINES, Ways, ways
@@ -45,6 +47,14 @@ def test_c_equals_reference(case: Case, compiled: dict[str, Ways]) -> None:
     for name, run in compiled[case.name].items():
         (found,) = run(inputs)
         assert relative_difference(found.reshape(wanted.shape), wanted) <= TOLERANCE, name
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: f"lanes {machine.lanes}")
+def test_large_planes_are_fetched_ahead(machine: Machine) -> None:
+    """Which changes no result; so that the cases are known to try it."""
+    for name in ("many rows", "many strided rows"):
+        (program,) = (case.program for case in CASES if case.name == f"convolution: {name}")
+        assert "__builtin_prefetch(ahead" in "".join(runtime(program, machine, "net").functions)
 
 
 SPECIAL = torch.tensor(

@@ -117,6 +117,29 @@ def test_units(kind, balance, tmp_path):
     assert 0.25 - 45 / 672 <= size_of(model, kind, tmp_path) <= 0.25
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.output = nn.LSTM(4, 12, batch_first=True), nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.output(self.lstm(x)[0][:, -1])
+
+
+def test_biases_do_not_bring_back_what_the_last_cut_removed():
+    torch.manual_seed(5)  # the cut leaves the outgoing weights of some units, without ingoing weights and biases
+    model, x, y = Recurrent(), torch.randn(64, 5, 4), torch.randint(0, 3, (64,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+    regularizer = gossamer.unit_tl1(model, example=x[:2])
+    handle = gossamer.attach(optimizer, regularizer, target=Target(dense_flops=0.5), steps=60)
+    for _ in range(65):
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+    left = gossamer.measure(gossamer.shrink(model, x[:2], form="module"), x[:2])
+    assert left.total.macs == handle.reached.after
+
+
 OPTIMIZERS = {
     "Adam": lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
     "RMSprop": lambda model: torch.optim.RMSprop(model.parameters(), lr=0.003),

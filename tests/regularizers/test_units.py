@@ -82,6 +82,13 @@ def test_print_shows_units_scale_free_weights_and_what_is_not_covered():
     assert "not covered: 6.weight:0: 2 it is an output of the model" in shown
 
 
+def test_print_shows_what_is_not_a_unit_of_its_own():
+    model = nn.Sequential(nn.Conv2d(1, 6, 1), nn.Conv2d(6, 9, 1, groups=3), nn.Flatten(), nn.Linear(9, 2))
+    shown = str(gossamer.unit_tl1(model, 1e-2, example=torch.randn(2, 1, 1, 1)))
+    assert "not units of their own: 1.weight:0: 9 are 3 units, the groups of 1 must keep equal sizes" in shown
+    assert "not units of their own" not in str(gossamer.unit_tl1(network(), 1e-2, example=EXAMPLE))
+
+
 def test_norms_are_kept_where_an_example_is_given_unless_told_otherwise():
     model = network()
     assert [kept.weight.name for kept in gossamer.l1(model, 1e-2, example=EXAMPLE).units.kept_norms] == ["0.weight"]

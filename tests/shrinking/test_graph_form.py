@@ -35,6 +35,12 @@ def shrunk(model, example):
 
 X = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
 
+
+def attend(h, x):
+    mask = torch.arange(x.shape[1])[None, :, None] >= 0  # the exporter writes `:` as a slice
+    return nn.functional.scaled_dot_product_attention(x, x, h, mask.expand(x.shape[0], x.shape[1], x.shape[1]))
+
+
 # What happens between the layers, the sizes that the graph must take, and those that it must refuse.
 SIZES = {
     "any size": (lambda h, x: h, [(2, 5), (7, 9), (1, 1)], []),
@@ -57,6 +63,16 @@ def test_other_sizes_give_the_same_output_or_an_error(case):
     for shape in refused:
         with pytest.raises(gossamer.GuardError, match=r"takes `x` of shape .* form='module'"):
             small(torch.randn(*shape, 4))
+
+
+def test_a_constant_folds_behind_attention_with_a_mask_of_the_length():
+    model = HardCoded(attend).eval()
+    with torch.no_grad():
+        model.first.bias[2:4] = 1.0
+    small = shrunk(model, X)
+    for shape in ((2, 5), (7, 9)):
+        x = torch.randn(*shape, 4)
+        torch.testing.assert_close(small(x), model(x))
 
 
 def test_an_example_of_one_sample_leaves_the_batch_free():

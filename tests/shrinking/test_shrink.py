@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.shrinking import GraphFormWarning, plan, shrink, shrink_
+from gossamer.shrinking.apply import Reference
 
 
 def agrees(full: nn.Module, small: nn.Module, *inputs: Tensor) -> None:
@@ -77,6 +78,46 @@ def test_module_form_keeps_what_forward_counts(hard_coded: HardCoded) -> None:
     agrees(hard_coded, small, x)
     reasons = [reason for row in plan(hard_coded, x, form="module").channels for reason in row.reasons]
     assert "its size is hard-coded in forward" in reasons
+
+
+class Block(nn.Module):
+    """A layer of the user's, which fails because of what it is called with."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.layer(x))
+
+
+class Halves(nn.Module):
+    """Splits at a number that is hard-coded; the layers after that fail, and count nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.left, self.right = Block(4, 6), Block(3, 5), Block(3, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.both(x).split(3, dim=-1)
+        return self.left(a) + self.right(b)
+
+
+def test_the_module_that_calls_the_one_that_fails_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+    verified, matches = [], Reference.matches
+    monkeypatch.setattr(Reference, "matches", lambda *args: verified.append(args) or matches(*args))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), Halves(), Block(5, 4), nn.Linear(4, 2)).eval()
+    with torch.no_grad():
+        for layer in (model[1].both.layer, model[2].layer):
+            layer.weight[1], layer.bias[1] = 0, 0
+    x = torch.randn(2, 3)
+    found = plan(model, x, form="module")
+    small = found.apply()
+    assert (small[1].both.layer.out_features, small[2].layer.out_features) == (6, 3)
+    assert "its size is hard-coded in forward" in str(found)
+    assert len(verified) == 2
+    agrees(model, small, x)
 
 
 def test_auto_form_returns_the_graph_and_says_so(hard_coded: HardCoded) -> None:

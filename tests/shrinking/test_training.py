@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gossamer.shrinking import shrink, shrink_, zero_dead_biases
 
@@ -181,6 +182,34 @@ def test_dropout_in_training_keeps_a_constant_that_it_would_scale() -> None:
     assert shrink_(model, torch.randn(2, 3)).empty
     model.eval()
     assert not shrink_(model, torch.randn(2, 3)).empty
+
+
+class Dropping(nn.Module):
+    """A constant unit, and a dropout function whose probability is `p`, in training mode only."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.first, self.last, self.p = nn.Linear(3, 4), nn.Linear(4, 2), p
+        with torch.no_grad():
+            self.first.weight[1] = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = self.p if self.training else 0.0
+        return self.last(functional.dropout(self.first(x), p, self.training))
+
+
+def test_dropout_with_probability_zero_is_no_dropout() -> None:
+    x = torch.randn(2, 3)
+    layers = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0), nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    with torch.no_grad():
+        layers[0].weight[1] = 0
+        layers[2].weight[1] = 0
+    shrink_(layers, x)
+    assert (layers[0].out_features, layers[2].out_features) == (3, 4)
+    for p, kept in ((0.0, 3), (0.5, 4)):
+        model = Dropping(p)
+        shrink_(model, x)
+        assert model.first.out_features == kept
 
 
 def test_dead_biases_go_to_zero_so_that_padded_convolutions_shrink() -> None:

@@ -56,6 +56,8 @@ def test_a_head_is_a_unit():
     model = nn.Sequential(nn.LayerNorm(8), Attention(8, 4, fused=True), nn.LayerNorm(8))
     found = find_units(model, torch.randn(2, 5, 8))
     assert found.count == 4
+    axes = ("query.weight:0", "key.weight:0", "value.weight:0", "project.weight:1")
+    assert found.joined == {f"1.{axis}": "8 are 4 units, all heads must keep the same width" for axis in axes}
 
 
 def test_a_group_of_a_convolution_is_a_unit():

@@ -115,12 +115,12 @@ def _verify(module: NativeModule, expected: Expectation, lanes: int) -> None:
 
 def _calibrate(module: NativeModule, expected: Expectation, lanes: int) -> None:
     """Find out from how many samples on a vector with empty lanes pays, instead of sample by sample; and a thread."""
+    two_vectors = repeated(expected.call, 2 * lanes)
     seconds = {}
     for vector_from in (1, lanes + 1):
         module.run_as(vector_from)
-        seconds[vector_from] = _fastest_of(module, expected.call)
-    # lanes + 1 samples: two vectors, or lanes + 1 times a sample
-    vector, sample = seconds[1] / 2, seconds[lanes + 1] / (lanes + 1)
+        seconds[vector_from] = _fastest_of(module, two_vectors)
+    vector, sample = seconds[1] / 2, seconds[lanes + 1] / (2 * lanes)
     vector_from = min(lanes + 1, max(1, math.ceil(vector / sample)))
     module.run_as(vector_from)
     if module.threads > 1:
@@ -134,12 +134,11 @@ def _seconds_of_a_sample(module: NativeModule, call: Call, lanes: int) -> float:
 
 
 def _fastest_of(module: NativeModule, call: Call) -> float:
-    """Seconds of a call: the shortest of several, without what else the machine does."""
+    """Seconds of the processor for a call in one thread: the fewest of several, without what else the machine does."""
     best, end = math.inf, time.perf_counter() + _CALIBRATION
     while True:
-        started = time.perf_counter()
+        started = time.thread_time()
         call.run(module)
-        finished = time.perf_counter()
-        best = min(best, finished - started)
-        if finished > end:
+        best = min(best, time.thread_time() - started)
+        if time.perf_counter() > end:
             return best

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from gossamer.compiler import Compiler, predefined_macros
 
 __all__ = ["Machine"]
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,12 @@ class Machine:
 
 
 def _first_level_cache() -> int:
-    try:
-        size = os.sysconf("SC_LEVEL1_DCACHE_SIZE")
-    except (ValueError, OSError):
-        size = 0
-    return size if size > 0 else 32 * 1024
+    """Of data; 32 KiB where the system does not say."""
+    for folder in sorted(_CACHES.glob("index*")):
+        try:
+            level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if level == "1" and kind != "Instruction" and size.endswith("K") and size[:-1].isdigit():
+            return int(size[:-1]) * 1024
+    return 32 * 1024

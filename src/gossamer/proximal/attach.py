@@ -21,6 +21,7 @@ from gossamer.proximal.handle import ProximalStep
 from gossamer.proximal.metric import Given, ParameterGroup, State, Step, StepRule
 from gossamer.proximal.native import load_kernel, load_unit_kernel
 from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
+from gossamer.proximal.partition import Partition
 from gossamer.proximal.schedules import Schedule, constant
 from gossamer.proximal.state import pending_states
 from gossamer.proximal.watch import Watch
@@ -97,8 +98,6 @@ def attach(
     _require_owned(levels, regularizer)
     _require_values(regularizer)
     _require_new(regularizer)
-    if len(levels) > 1 and is_partition(levels[-2]):
-        _require_apart(regularizer, target)
     sharded = any(is_sharded(rule.weight.parameter) for rule in regularizer.rules)
     if sharded:
         _require_shards(regularizer)
@@ -115,6 +114,7 @@ def attach(
         approach=_approach(regularizer, schedule, target, steps),
         # Its warnings need the whole weights.
         watch=None if sharded else Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
+        partition=_partition(levels, regularizer, target),
     )
     number = _pick_up(handle, levels[0].param_groups)
     handle.connect(levels, _handles.setdefault(levels[-1], []), number)
@@ -250,17 +250,12 @@ def _require_values(regularizer: Regularizer) -> None:
         )
 
 
-def _require_apart(regularizer: Regularizer, target: Target | None) -> None:
-    """Check that the proximal step of each weight needs no other weight: ZeRO gives each process some of them."""
+def _partition(levels: Sequence[Any], regularizer: Regularizer, target: Target | None) -> Partition | None:
+    """With ZeRO, where the proximal step of a weight needs others: how they get together."""
+    if len(levels) < 2 or not is_partition(levels[-2]):
+        return None
     on_units = regularizer.units is not None and bool(regularizer.units.terms)
-    if target is None and not on_units:
-        return
-    what = "A regularizer on units" if on_units else "`target`"
-    raise GossamerError(
-        f"{what} needs all weights in the optimizer of every process, and ZeroRedundancyOptimizer gives each process a "
-        "part of them. Use the optimizer itself, `torch.distributed.fsdp.fully_shard`, or groups inside single weights "
-        "('outputs', 'inputs', 'taps') and a strength."
-    )
+    return Partition(levels[-2]) if on_units or target is not None else None
 
 
 def _require_shards(regularizer: Regularizer) -> None:

@@ -54,16 +54,18 @@ class Connected(Protocol):
 class Connection:
     """All hooks of one proximal step.
 
-    The step follows the innermost optimizer. State is saved and loaded at every level, since the user may save any of
-    them. Wrappers that may move weights after the optimizer inside, such as Lookahead, are followed as well.
+    The step follows the innermost optimizer; without `inside`, the one around it, which has sent the weights to all
+    processes by then (ZeroRedundancyOptimizer). State is saved and loaded at every level, since the user may save any
+    of them. Wrappers that may move weights after the optimizer inside, such as Lookahead, are followed as well.
     """
 
-    def __init__(self, step: Connected, levels: Sequence[Any], number: int) -> None:
+    def __init__(self, step: Connected, levels: Sequence[Any], number: int, *, inside: bool = True) -> None:
         self.number = number  # identifies the proximal step among those of the same optimizer
         self._step = step
         self._levels = [ref(level) for level in levels]
         self._loading: dict[str, Any] | None = None
-        stepping: Optimizer = levels[-1]
+        stepping: Optimizer = levels[-1 if inside else -2]
+        self._stepping = ref(stepping)
         self.may_nest = may_nest(type(stepping))
         # A compiled `optimizer.step` must not be traced into the proximal step.
         untraced: Callable[..., Any] = torch.compiler.disable
@@ -85,8 +87,7 @@ class Connection:
     @property
     def optimizer(self) -> Optimizer | None:
         """The optimizer that steps the weights; None once it is gone."""
-        optimizer: Optimizer | None = self._levels[-1]()
-        return optimizer
+        return self._stepping()
 
     def mark(self) -> None:
         """Mark the parameter groups of every level as attached."""

@@ -19,6 +19,7 @@ from gossamer.proximal.fused import FusedStep, Move
 from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.metric import StepRule
 from gossamer.proximal.optimizers import is_nested_step
+from gossamer.proximal.partition import Partition
 from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule
@@ -48,6 +49,7 @@ class ProximalStep:
         fused_units: FusedUnits | None = None,
         approach: Approach | None = None,
         watch: Watch | None = None,
+        partition: Partition | None = None,
     ) -> None:
         self.regularizer = regularizer
         self.steps = 0
@@ -57,6 +59,7 @@ class ProximalStep:
         self._schedule = schedule
         self._approach = approach
         self._watch = watch
+        self._partition = partition  # if the step needs weights whose optimizer state is in other processes
         self._places = Places(regularizer.rules)
         self._siblings: list[ProximalStep] = []
         self._connection: Connection | None = None
@@ -95,11 +98,11 @@ class ProximalStep:
         """
         units = self.regularizer.units
         # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
-        # The last cut of a target may leave a part of a unit, too.
+        # The last cut of a target may leave a part of a unit, too; without weights and biases it counts as removed.
         self._zeros = {}
         for rule in self.regularizer.rules:
             weight = local_part(self._places.parameter(rule))
-            single = rule.terms or units is None or (self.reached is not None and weight.dim() > 1)
+            single = rule.terms or units is None or self.reached is not None
             self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
 
     @torch.no_grad()
@@ -134,7 +137,7 @@ class ProximalStep:
             taken |= pending_states(levels[0].param_groups).keys()
             number = next(free for free in count() if free not in taken)
         self._siblings = siblings
-        self._connection = Connection(self, levels, number)
+        self._connection = Connection(self, levels, number, inside=self._partition is None)
         siblings.append(self)
 
     def __deepcopy__(self, memo: Any) -> NoReturn:
@@ -206,9 +209,10 @@ class ProximalStep:
         """
         remaining = None if self.reached is None or self._approach is None else self._approach.remaining
         self._dead_biases = [] if remaining is None else remaining.dead_biases()
+        state = optimizer.state if self._partition is None else self._partition.state
         for bias, dead in self._dead_biases:
             bias.masked_fill_(dead, 0.0)
-            for value in optimizer.state.get(bias, {}).values():
+            for value in state.get(bias, {}).values():
                 if isinstance(value, Tensor) and value.shape == bias.shape:
                     value.masked_fill_(dead, 0.0)
 
@@ -220,12 +224,16 @@ class ProximalStep:
                 local_part(self._places.parameter(rule)).masked_fill_(self._latest_zeros[rule.name], 0.0)
         self._latest_zeros = {}
 
-    def _moves(self, optimizer: Optimizer, places: Iterable[Place], factor: float) -> list[Move]:
-        moves, state, step_rule = [], optimizer.state, self._step_rule
-        for rule, weight, group in places:
-            size, metric = step_rule(weight, group, state.get(weight, {}))
-            moves.append(Move(rule, weight, factor * size, metric))
-        return moves
+    def _moves(self, optimizer: Optimizer, places: Sequence[Place], factor: float) -> list[Move]:
+        state, step_rule = optimizer.state, self._step_rule
+        if self._partition is None:
+            steps = [step_rule(weight, group, state.get(weight, {})) for _, weight, group in places]
+        else:
+            steps = self._partition.steps(step_rule, places)
+        return [
+            Move(rule, weight, factor * size, metric)
+            for (rule, weight, _), (size, metric) in zip(places, steps, strict=True)
+        ]
 
     def _take(self, moves: list[Move]) -> None:
         units = self.regularizer.units

@@ -1,8 +1,8 @@
 """Find the optimizer that steps the weights, and its step rule, or explain why there is none.
 
 Wrappers keep the optimizer they call in an attribute. The proximal step has to follow the innermost optimizer, which
-has the state and moves the weights. Behind ZeroRedundancyOptimizer's own step a process would penalise weights whose
-state is on another process, and SAM's `second_step` calls the `step` of the optimizer inside, never its own.
+has the state and moves the weights. Behind ZeroRedundancyOptimizer's own step a process has weights whose state is in
+another one (see `partition`), and SAM's `second_step` calls the `step` of the optimizer inside, never its own.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def _assembled(
         if on_units or keep_norms:
             what = '`groups="units"`' if on_units else "`keep_norms=True`"
             raise GossamerError(f"{what} needs the graph of the model. {error}") from error
-        note = {"norms are not kept": f"the model was not analysed; {error}"}
-        return Regularizer(strength, rules, Units((), (), (), note))
+        note = f"norms are not kept: the model was not analysed; {error}"
+        return Regularizer(strength, rules, Units((), (), (), [note]))
     return _Assembly(model, rules, found, by_size=by_size, keep_norms=keep_norms is not False).build(strength)
 
 
@@ -108,7 +108,15 @@ class _Assembly:
         # Further members: biases, scales and shifts. Their rules have no terms of their own.
         further = {id(own.weight.parameter): own.weight for own in slices if own.holds}
         rules += [Rule(weight, ()) for key, weight in further.items() if key not in known]
-        return Regularizer(strength, tuple(rules), Units(slices, terms, self.kept_norms(), self.reasons))
+        return Regularizer(strength, tuple(rules), Units(slices, terms, self.kept_norms(), self.notes()))
+
+    def notes(self) -> list[str]:
+        """What the units do not show: what is none of them, and what is not one of its own."""
+        joined = self.found.joined.items() if self.terms else ()
+        return [
+            *(f"not units of their own: {axis}: {reason}" for axis, reason in joined),
+            *(f"not covered: {axis}: {reason}" for axis, reason in self.reasons.items()),
+        ]
 
     def slices(self) -> list[Slices]:
         """The axes of all units that can be covered."""

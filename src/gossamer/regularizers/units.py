@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -166,12 +166,12 @@ class Units:
         slices: Iterable[Slices],
         terms: Iterable[UnitTerm],
         kept_norms: Iterable[KeptNorm],
-        reasons: Mapping[str, str],
+        notes: Iterable[str],
     ) -> None:
         self.slices = tuple(slices)
         self.terms = tuple(terms)
         self.kept_norms = tuple(kept_norms)
-        self.reasons = dict(reasons)
+        self.notes = tuple(notes)
         self.version = 0  # counts the calls of `cut_`
         self._sharded: dict[str, Tensor] = {}
         self._local: tuple[Bucket | SplitBucket, ...] | None = None
@@ -264,7 +264,7 @@ class Units:
                     "together. Train both with one optimizer, or leave one of the layers out by `skip`."
                 )
         kept = [kept for kept in self.kept_norms if id(kept.weight.parameter) in parameters]
-        return Units(own, self.terms, kept, self.reasons)
+        return Units(own, self.terms, kept, self.notes)
 
     def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
         """Follow parameters that have become smaller."""
@@ -276,7 +276,7 @@ class Units:
         self._local = None if self._local is None else self._found_local()
 
     def describe(self) -> list[str]:
-        """Lines that show the units, the weights without a scale, and what is not covered."""
+        """Lines that show the units, the weights without a scale, what is joined, and what is not covered."""
         lines = []
         if self.terms:
             terms = " + ".join(str(term.penalty) for term in self.terms)
@@ -288,7 +288,7 @@ class Units:
         if self.kept_norms:
             names = ", ".join(kept.weight.name for kept in self.kept_norms)
             lines.append(f"  in front of a normalisation, norms are kept: {names}")
-        return [*lines, *(f"  not covered: {axis}: {reason}" for axis, reason in self.reasons.items())]
+        return [*lines, *(f"  {note}" for note in self.notes)]
 
 
 def _count(units: Tensor, numbers: int) -> Tensor:

@@ -18,7 +18,7 @@ from torch import distributed, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
-from gossamer.example import Example, call_with
+from gossamer.example import Call, Example, call_with
 from gossamer.layers import require_whole
 from gossamer.shrinking.analyse import Analysis, analyse
 from gossamer.shrinking.apply import (
@@ -145,7 +145,8 @@ def shrink_(
             change.undo()
 
     exports = _Exports(model, reference)
-    found = largest_verified_plan(exports.analysis(exports.at_example, training=in_training), build).plan
+    analysis = exports.analysis(exports.at_example, training=in_training, dropout=reference.dropout)
+    found = largest_verified_plan(analysis, build).plan
     apply_in_place(model, found, optimizer, copies)
     if in_training and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
@@ -162,29 +163,26 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
     if form == "graph":
         return _as_graph(reference, exports)
     by_module = _as_module(reference, exports)
-    if form == "module" or not by_module.restricted or not _worth_a_graph(reference, exports, by_module.plan):
+    if form == "module" or not by_module.restricted or not _worth_a_graph(exports, by_module.plan):
         return by_module
     try:
         by_graph = _as_graph(reference, exports)
     except GossamerError:  # the exporter made a graph that does not compute what the model does
         return by_module
-    if by_graph.plan.weights_after > _share_worth_a_graph(reference, exports) * by_module.plan.weights_after:
+    share = by_graph.plan.weights_after / by_module.plan.weights_after
+    if share > (_WORTH_A_GRAPH if exports.take_other_sizes else _WORTH_FIXED_SIZES):
         return by_module
     return replace(by_graph, plan=by_graph.plan.with_note(_why_a_graph(by_graph.plan, by_module.plan)))
 
 
-def _worth_a_graph(reference: Reference, exports: _Exports, module: Plan) -> bool:
-    """Whether the graph may be worth it; known without symbolic sizes, whose export takes several times as long."""
+def _worth_a_graph(exports: _Exports, module: Plan) -> bool:
+    """Whether the graph may be worth it; known without symbolic sizes, whose export takes twice as long and more."""
     at_best, _ = make_plan(exports.analysis(exports.at_example, rewrites_graph=True))
     share = at_best.weights_after / module.weights_after
-    return share <= _WORTH_A_GRAPH and share <= _share_worth_a_graph(reference, exports)
-
-
-def _share_worth_a_graph(reference: Reference, exports: _Exports) -> float:
-    """The share of the parameters of the class that a graph may keep; less if it is bound to more sizes."""
-    other, traced = reference.other_sizes, exports.with_free_sizes
-    takes_other_sizes = other is None or (traced is not None and accepts(traced, other))
-    return _WORTH_A_GRAPH if takes_other_sizes else _WORTH_FIXED_SIZES
+    if share <= _WORTH_FIXED_SIZES or share > _WORTH_A_GRAPH:
+        return share <= _WORTH_FIXED_SIZES
+    exports.must_take_other_sizes = True
+    return exports.take_other_sizes
 
 
 def _require_whole(model: nn.Module, what: str) -> None:
@@ -227,10 +225,14 @@ def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
 
 
 class _Exports:
-    """The exports of a model, each made when it is first needed: they take most of the time of a `shrink`."""
+    """The exports of a model, each made when it is first needed: they take most of the time of a `shrink`.
+
+    If a graph `must_take_other_sizes`, the export with symbolic sizes ends where it turns out that it does not.
+    """
 
     def __init__(self, model: nn.Module, reference: Reference) -> None:
         self.model = model
+        self.must_take_other_sizes = False
         self._reference = reference
 
     @functools.cached_property
@@ -248,7 +250,10 @@ class _Exports:
     def with_free_sizes(self) -> TracedModel | None:
         """With symbolic sizes where the model accepts other sizes, if it can be exported so."""
         other = self._reference.other_sizes
-        return None if other is None else self._symbolic(changed_dims(self._reference.example, other))
+        if other is None:
+            return None
+        needed = other if self.must_take_other_sizes else None
+        return self._symbolic(changed_dims(self._reference.example, other), needed)
 
     @functools.cached_property
     def with_free_batch(self) -> TracedModel | None:
@@ -257,10 +262,17 @@ class _Exports:
         free = [] if other is None else changed_dims(self._reference.example, other)
         return self._symbolic([dims & {0} for dims in free]) if any(dims - {0} for dims in free) else None
 
-    def _symbolic(self, dims: list[frozenset[int]]) -> TracedModel | None:
+    @functools.cached_property
+    def take_other_sizes(self) -> bool:
+        """Whether a graph is bound to no more sizes than the model itself."""
+        other, traced = self._reference.other_sizes, self.with_free_sizes
+        return other is None or (traced is not None and accepts(traced, other))
+
+    def _symbolic(self, dims: list[frozenset[int]], needed: Call | None = None) -> TracedModel | None:
         example = self._reference.example
         try:
-            traced = trace(self.model, at_least_two(example, dims), symbolic=dims) if any(dims) else None
+            call = at_least_two(example, dims)
+            traced = trace(self.model, call, symbolic=dims, needed=needed) if any(dims) else None
         except GossamerError:
             return None
         return traced if traced is not None and accepts(traced, example) else None

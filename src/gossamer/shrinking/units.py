@@ -46,6 +46,7 @@ NONE = -1
 """The number at positions that belong to no unit."""
 
 _BROADCAST = "it is broadcast over units that stay"
+_INTERLEAVED = "they are interleaved"
 _STAYS = "zeros alone do not free it"
 
 
@@ -66,13 +67,15 @@ class UnitAxis:
 class UnitMap:
     """`count` units, numbered in the order of the parameters; the axes along which they run; weights without a scale.
 
-    `reasons` maps parameter dimensions (`"name:dim"`) to the reasons why indices along them are no units, counted.
+    `reasons` maps parameter dimensions (`"name:dim"`) to the reasons why indices along them are no units, counted;
+    `joined` those along which several indices are one unit to the reasons why they cannot leave one by one.
     """
 
     count: int
     axes: tuple[UnitAxis, ...]
     scale_free: tuple[ScaleFree, ...]
     reasons: Mapping[str, Mapping[str, int]]
+    joined: Mapping[str, str]
 
 
 def find_units(model: nn.Module, example: Example) -> UnitMap:
@@ -88,19 +91,28 @@ def find_units(model: nn.Module, example: Example) -> UnitMap:
     model = original_module(model)
     traced = trace(model, call_with(model, example))
     analysis = analyse(model, traced)
-    _couple(analysis)
-    found = _Builder(analysis, {}).build()
+    joined = _couple(analysis)
+    found = _Builder(analysis, {}, joined).build()
     for _ in range(3):  # what is penalised must be able to leave; what cannot is taken out, with all units beside it
         stuck = _stuck_classes(model, traced, found)
         if not stuck:
             break
-        found = _Builder(analysis, {**found.taken_out, **stuck}).build()
+        found = _Builder(analysis, {**found.taken_out, **stuck}, joined).build()
     return found.map
 
 
-def _couple(analysis: Analysis) -> None:
-    """Unify classes that cannot leave one by one, until every set of classes leaves rectangles."""
-    unify = analysis.labels.unify
+def _couple(analysis: Analysis) -> list[tuple[Tensor, str]]:
+    """Unify classes that cannot leave one by one, until every set of classes leaves rectangles.
+
+    Returns:
+        Labels of which several are in one class now, with the reason.
+    """
+    joined: list[tuple[Tensor, str]] = []
+
+    def unify(first: Tensor, second: Tensor, reason: str) -> None:
+        joined.append((first, reason))
+        analysis.labels.unify(first, second)
+
     for counts in analysis.equal_counts:
         if len(counts.matrices[0]) == 1:  # one row: its units leave one by one, what is broadcast over them does not
             for matrix in counts.matrices[1:] if len(counts.matrices) == 2 else ():
@@ -109,18 +121,18 @@ def _couple(analysis: Analysis) -> None:
             continue
         for matrix in counts.matrices:
             if counts.rows_removable:
-                unify(matrix, counts.matrices[0][:, :1])
+                unify(matrix, counts.matrices[0][:, :1], counts.reason)
             else:
-                unify(matrix, matrix[:1])
+                unify(matrix, matrix[:1], counts.reason)
     tensors = [labels for labels in label_tensors(analysis) if labels.dim() > 1]
     while True:
         classes = analysis.labels.classes()
         mixed = [labels for labels in tensors if len(varying_dims(compress(classes[labels]))) > 1]
         if not mixed:
-            return
+            return joined
         for labels in mixed:
             rows = labels.flatten(0, -2)
-            unify(rows, rows[:1])
+            unify(rows, rows[:1], _INTERLEAVED)
 
 
 @dataclass(frozen=True)
@@ -135,8 +147,8 @@ class _Found:
 class _Builder:
     """Numbers the classes that are not pinned, and sorts the axes along which they run."""
 
-    def __init__(self, analysis: Analysis, taken_out: dict[int, str]) -> None:
-        self.analysis, self.taken_out = analysis, taken_out
+    def __init__(self, analysis: Analysis, taken_out: dict[int, str], joined: list[tuple[Tensor, str]]) -> None:
+        self.analysis, self.taken_out, self.joined_labels = analysis, taken_out, joined
         self.classes = analysis.labels.classes()
         self.pinned: dict[int, str] = {NO_UNIT: SIZE_FROM_INPUT, **taken_out}
         for labels, reason in analysis.labels.pins:
@@ -147,7 +159,7 @@ class _Builder:
     def build(self) -> _Found:
         scale_free = scale_free_weights(self.analysis)
         axes = tuple(self.axes(scale_free))
-        found = UnitMap(len(self.numbers), axes, scale_free, self.reasons())
+        found = UnitMap(len(self.numbers), axes, scale_free, self.reasons(), self.joined(axes))
         return _Found(found, torch.tensor(list(self.numbers), dtype=torch.long), self.taken_out)
 
     def axes(self, scale_free: tuple[ScaleFree, ...]) -> list[UnitAxis]:
@@ -196,6 +208,20 @@ class _Builder:
                 why = (self.pinned[r] for r in roots.tolist() if r in self.pinned and r != NO_UNIT)
                 if counted := Counter(reason for reason in why if reason != SIZE_FROM_INPUT):
                     found[f"{layer.weight}:{dim}"] = dict(counted)
+        return found
+
+    def joined(self, axes: tuple[UnitAxis, ...]) -> dict[str, str]:
+        why: dict[int, str] = {}
+        for labels, reason in self.joined_labels:
+            for root in torch.unique(self.classes[labels]).tolist():
+                why.setdefault(self.numbers.get(root, NONE), reason)
+        layers = {layer.weight for layer in self.analysis.layers.values()}
+        found = {}
+        for axis in axes:
+            units, counts = torch.unique(axis.units[axis.units != NONE], return_counts=True)
+            reasons = dict.fromkeys(why[unit] for unit in units[counts > 1].tolist() if unit in why)
+            if axis.name in layers and reasons:
+                found[f"{axis.name}:{axis.dim}"] = f"{int(counts.sum())} are {len(units)} units, {'; '.join(reasons)}"
         return found
 
 

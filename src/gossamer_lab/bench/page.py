@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gossamer_lab.bench.result import Result, Value, read_result, result_file
+from gossamer_lab.reporting.page import fill_page
 from gossamer_lab.reporting.tables import Table
 
-__all__ = ["page_section"]
+__all__ = ["page_section", "publish"]
 
 
 def page_section(folder: Path) -> Callable[[str], str]:
@@ -26,6 +27,12 @@ def page_section(folder: Path) -> Callable[[str], str]:
         return _native_summary(result) if name == "native-summary" else _whole(result)
 
     return section
+
+
+def publish(result: Result, folder: Path, page: Path) -> None:
+    """Write a result file, and the sections of a documentation page from all result files of the folder."""
+    result.write(folder)
+    fill_page(page, page_section(folder))
 
 
 def _whole(result: Result) -> str:

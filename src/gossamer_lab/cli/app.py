@@ -193,6 +193,9 @@ def sweep(
 
     The same command on other machines, with the same --storage postgresql://..., works on the same study.
     """
+    from gossamer_lab.cli.workers import prepare_workers
+
+    prepare_workers()
     from gossamer_lab.cli.sweep import SweepOptions, run_sweep
 
     options = SweepOptions(

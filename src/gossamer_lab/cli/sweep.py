@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import re
 import signal
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ from gossamer_lab.cli.display import Display
 from gossamer_lab.cli.options import command_line
 from gossamer_lab.cli.progress import progress_reporter
 from gossamer_lab.cli.report import show_report
+from gossamer_lab.cli.workers import worker_context
 from gossamer_lab.data import obtain
 from gossamer_lab.reporting.study_report import StudyRecord, Trial
 from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
-from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states, work
-from gossamer_lab.sweeps.training_trials import TrainingTrial
+from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states
+from gossamer_lab.sweeps.training_trials import TrainingTrial, work_on_trainings
 from gossamer_lab.training import SETTINGS, TrainingConfig, defaults, regularizer_spec
 
 __all__ = ["SweepOptions", "run_sweep"]
@@ -68,7 +68,8 @@ def run_sweep(options: SweepOptions) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with open_search(search, url) as study:
         try:
-            _run_workers(search, url, trial, options, study)
+            if not states(study).done:
+                _run_workers(search, url, trial, options, study)
         except KeyboardInterrupt:
             Display().message("interrupted; the same command goes on")
             return 130
@@ -113,8 +114,11 @@ def _parsed(text: str, options: SweepOptions) -> tuple[str, list[float]]:
 
 def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepOptions, study: Any) -> None:
     """Start the workers, report the progress of the whole study, and stop the workers with this process."""
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    processes = [context.Process(target=_work, args=(search, url, trial), daemon=True) for _ in range(options.workers)]
+    context: Any = worker_context()
+    processes = [
+        context.Process(target=work_on_trainings, args=(search, url, trial), daemon=True)
+        for _ in range(options.workers)
+    ]
     for process in processes:
         process.start()
     try:
@@ -122,8 +126,8 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepO
             total = len(search.points())
             progress.start(search.name, total)
             shown = 0
-            while any(process.is_alive() for process in processes):
-                processes[0].join(_SECONDS_BETWEEN_LOOKS)
+            while running := [process.sentinel for process in processes if process.is_alive()]:
+                wait(running, _SECONDS_BETWEEN_LOOKS)
                 now = states(study)
                 for _ in range(shown, now.finished + now.pruned + now.failed):
                     progress.advance(_described(now))
@@ -138,13 +142,6 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepO
     if not states(study).done:
         codes = ", ".join(str(process.exitcode) for process in processes)
         raise GossamerError(f"All workers have ended ({codes}) before the study. The same command goes on.")
-
-
-def _work(search: Search, url: str, trial: TrainingTrial) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent passes it on as SIGTERM
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), open_search(search, url) as study:
-        work(study, search, trial)
 
 
 def _described(now: States) -> str:

@@ -16,7 +16,7 @@ from gossamer_lab.networks import parameter_shapes
 from gossamer_lab.paper.outcomes import Job, Outcome, read_outcomes, write_outcomes
 from gossamer_lab.paper.workspace import Workspace
 from gossamer_lab.sweeps import OnProgress, run_in_processes
-from gossamer_lab.training import RunDirectory, TrainingConfig, assemble, load_dataset, open_run, train
+from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, finished_run, load_dataset
 from gossamer_lab.training.config import RENAMED
 
 __all__ = [
@@ -121,16 +121,15 @@ def _name(job: Job) -> tuple[str, str, int]:
 
 def train_job(workspace: Workspace, job: Job, on_progress: OnProgress = silent) -> Outcome:
     """Train a job, or resume it if it was interrupted."""
-    run = open_run(run_directory(job.config, workspace).path, job.config, resume=True)
-    if not run.result.exists():
-        dataset = dataset_for(job.config, workspace)
-        model, regularizer = assemble(job.config, dataset)
-        for metrics in train(model, dataset, regularizer, job.config, run):
-            on_progress(
-                f"{job.config.dataset} {job.key} seed {job.config.seed} epoch {metrics.epoch}: "
-                f"accuracy {100 * metrics.test_accuracy:.2f} %, weights {100 * metrics.params_kept:.2f} %"
-            )
-        run.checkpoint.unlink(missing_ok=True)
+
+    def report(metrics: EpochMetrics) -> None:
+        on_progress(
+            f"{job.config.dataset} {job.key} seed {job.config.seed} epoch {metrics.epoch}: "
+            f"accuracy {100 * metrics.test_accuracy:.2f} %, weights {100 * metrics.params_kept:.2f} %"
+        )
+
+    path = run_directory(job.config, workspace).path
+    run = finished_run(job.config, path, dataset=lambda config: dataset_for(config, workspace), on_epoch=report)
     return Outcome(job, run.read_result(), tuple(run.read_metrics()))
 
 

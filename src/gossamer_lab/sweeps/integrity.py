@@ -18,10 +18,14 @@ from gossamer_lab.training.checksum import digest
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["checked", "file_fault", "readable", "seal"]
+__all__ = ["DamagedStorageError", "checked", "file_fault", "readable", "seal"]
 
 _CHECKSUM = "checksum"
 _WAY_OUT = "Restore a copy of it, or start again with another storage."
+
+
+class DamagedStorageError(GossamerError):
+    """The storage cannot be read, or is not as it was written."""
 
 
 def file_fault(path: str | Path) -> str:
@@ -47,7 +51,7 @@ def readable(where: str) -> Iterator[None]:
     # Optuna parses texts of the database as JSON, as names of states, as numbers.
     except (SQLAlchemyError, OptunaError, sqlite3.Error, LookupError, ValueError, TypeError, AssertionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise GossamerError(f"{where} cannot be read: {reason}. {_WAY_OUT}") from error
+        raise DamagedStorageError(f"{where} cannot be read: {reason}. {_WAY_OUT}") from error
 
 
 def seal(trial: optuna.Trial, point: Mapping[str, float], values: Sequence[float]) -> None:
@@ -59,11 +63,11 @@ def checked(trial: optuna.trial.FrozenTrial) -> optuna.trial.FrozenTrial:
     """A trial that has ended, as it was when it ended. Trials of earlier versions have no checksum.
 
     Raises:
-        GossamerError: If the trial was changed since.
+        DamagedStorageError: If the trial was changed since.
     """
     expected = trial.user_attrs.get(_CHECKSUM)
     if expected is not None and _digest(trial.user_attrs, trial.params, trial.values or ()) != expected:
-        raise GossamerError(f"Trial {trial.number} of the storage is not as it was recorded. {_WAY_OUT}")
+        raise DamagedStorageError(f"Trial {trial.number} of the storage is not as it was recorded. {_WAY_OUT}")
     return trial
 
 

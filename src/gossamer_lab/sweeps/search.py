@@ -4,7 +4,7 @@ A search has a fixed number of slots. A slot of a grid has its point; a slot of 
 when it is started. The study holds everything, so all processes are equal, and each may be killed at any time:
 
     started      a worker takes a waiting trial. The database gives each trial to one worker only.
-    killed       its heartbeat stops, and another worker marks the trial as failed.
+    killed       its heartbeat stops, and another worker marks the trial as failed (see `worker`).
     lost         a slot without a waiting, running or finished trial is added again, at the same point. Every worker
                  looks for such slots before it takes a trial.
 
@@ -13,32 +13,48 @@ If two workers add the same slot, the one trial is evaluated and the other retur
 
 from __future__ import annotations
 
-import math
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import GossamerError
-from gossamer_lab.sweeps.integrity import checked, file_fault, readable, seal
+from gossamer_lab.sweeps.database import open_database
+from gossamer_lab.sweeps.integrity import checked, readable
 from gossamer_lab.sweeps.storage import require_optuna
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["Pareto", "Result", "Search", "States", "open_search", "results", "states", "work"]
+__all__ = [
+    "ALIVE",
+    "FAILURE",
+    "RETURNED",
+    "SLOT",
+    "Point",
+    "Result",
+    "Search",
+    "States",
+    "add_missing",
+    "is_taken",
+    "open_search",
+    "results",
+    "slots",
+    "states",
+]
+
+# Attributes of a trial: its slot; why it has no result; whether its worker has given it back.
+SLOT, FAILURE, RETURNED = "slot", "failure", "returned"
+# Attribute of the study, followed by the number of a trial: the trial was marked as failed, and its worker is alive.
+ALIVE = "alive "
 
 _HEARTBEAT = 15  # seconds
 _ATTEMPTS = 4  # of a slot whose trials kill their workers
-_SLOT = "slot"
-_RETURNED = "returned"
 
 Point = dict[str, float]
-# The objective: minimises both numbers. It gets the trial for its number and for reporting, and the point.
-Pareto = Callable[["optuna.Trial", Point], tuple[float, float]]
+_Slots = dict[int, list["optuna.trial.FrozenTrial"]]
 
 
 @dataclass(frozen=True)
@@ -109,7 +125,7 @@ def open_search(search: Search, url: str) -> Iterator[optuna.Study]:
 
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     sampler = optuna.samplers.TPESampler(seed=None if search.trials is None else search.seed, constant_liar=True)
-    storage = _storage(url, search.heartbeat)
+    storage = open_database(url, search.heartbeat)
     try:
         with readable(f"The study {search.name!r}"):
             study = _joined(search, storage, sampler)
@@ -137,162 +153,89 @@ def _joined(search: Search, storage: optuna.storages.RDBStorage, sampler: optuna
         )
     study.set_user_attr("search", search.describe())
     study.set_metric_names(["validation error", "weights kept"])  # for optuna-dashboard
-    _add_missing(study, search.points())
+    add_missing(study, search.points(), slots(study))
     return study
 
 
-def work(study: optuna.Study, search: Search, objective: Pareto) -> None:
-    """Take slots until every slot has a result. Any number of processes may do this at the same time."""
-    import optuna
-    from optuna.trial import TrialState
-
-    def evaluated(trial: optuna.Trial) -> tuple[float, float]:
-        slot = trial.user_attrs.get(_SLOT)
-        try:
-            if slot is None or _taken(study, slot, trial.number):
-                raise _NoSlotError
-            point = _point(trial, search)
-            first, second = map(float, objective(trial, point))
-            seal(trial, point, (first, second))
-            return first, second
-        except GossamerError as error:
-            trial.set_user_attr("failure", str(error))
-            raise
-        except (_NoSlotError, KeyboardInterrupt):
-            trial.set_user_attr(_RETURNED, True)
-            raise
-
-    silent: dict[int, float] = {}
-    while True:
-        _watch_silent(study, silent, search.heartbeat)
-        optuna.storages.fail_stale_trials(study)
-        _add_missing(study, search.points())
-        if study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            study.optimize(evaluated, n_trials=1, catch=(_NoSlotError, GossamerError))
-        elif study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            time.sleep(min(1.0, search.heartbeat / 4))  # one of them may be killed
-        else:
-            return
-
-
-def _watch_silent(study: optuna.Study, since: dict[int, float], heartbeat: int) -> None:
-    """Give a heartbeat to trials that had none, so that they can become stale.
-
-    A worker that is killed right after it has taken a trial has sent no heartbeat and has not chosen a point. Optuna
-    would wait for such a trial for ever. If the worker is alive, its next heartbeat replaces this one.
-    """
-    from optuna.trial import TrialState
-
-    now = time.monotonic()
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if not trial.params and now - since.setdefault(trial._trial_id, now) > 2 * heartbeat:
-            study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
-            since[trial._trial_id] = math.inf
+def slots(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """All trials that belong to a slot, by number."""
+    with readable(f"The study {study.study_name!r}"):
+        return [trial for trial in study.get_trials(deepcopy=False) if SLOT in trial.user_attrs]
 
 
 def results(study: optuna.Study) -> list[Result]:
     """The result of each slot that has one, by slot."""
     found: dict[int, Result] = {}
-    for trial in _slots(study):
-        slot = trial.user_attrs[_SLOT]
-        if _is_finished(checked(trial)) and slot not in found:
+    for trial in slots(study):
+        slot = trial.user_attrs[SLOT]
+        if _is_finished(trial) and slot not in found:  # others may have been declared dead on their last lines
+            checked(trial)
             values = None if trial.values is None else (trial.values[0], trial.values[1])
-            figures = {name: value for name, value in trial.user_attrs.items() if name != _SLOT}
+            figures = {name: value for name, value in trial.user_attrs.items() if name != SLOT}
             found[slot] = Result(slot, trial.number, dict(trial.params), values, figures)
     return [found[slot] for slot in sorted(found)]
 
 
 def states(study: optuna.Study) -> States:
-    """Count the slots by what has become of them."""
+    """Count the slots by what has become of them. A slot that is lost waits to be added again."""
     from optuna.trial import TrialState
 
-    best: dict[int, TrialState] = {}
     order = [TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING, TrialState.FAIL]
-    for trial in _slots(study):
-        slot = trial.user_attrs[_SLOT]
-        best[slot] = min(trial.state, best.get(slot, TrialState.FAIL), key=order.index)
-    counts = [list(best.values()).count(state) for state in order]
+    by_slot = _by_slot(slots(study))
+    lost = _lost(study, by_slot)
+    found = [
+        TrialState.WAITING if slot in lost else min((trial.state for trial in trials), key=order.index)
+        for slot, trials in by_slot.items()
+    ]
+    counts = [found.count(state) for state in order]
     return States(finished=counts[0], pruned=counts[1], running=counts[2], waiting=counts[3], failed=counts[4])
 
 
-class _NoSlotError(Exception):
-    """Another worker was faster: there is nothing to evaluate."""
+def add_missing(study: optuna.Study, points: Sequence[Point], trials: Sequence[optuna.trial.FrozenTrial]) -> bool:
+    """Add the slots that have no trial yet, or have lost theirs. Return whether there were any."""
+    by_slot = _by_slot(trials)
+    lost = _lost(study, by_slot)
+    missing = [slot for slot in range(len(points)) if slot not in by_slot or slot in lost]
+    for slot in missing:
+        started = [dict(trial.params) for trial in by_slot.get(slot, ()) if trial.params]
+        study.enqueue_trial(started[-1] if started else points[slot], user_attrs={SLOT: slot})
+    return bool(missing)
 
 
-def _storage(url: str, heartbeat: int) -> optuna.storages.RDBStorage:
-    import optuna
-    from sqlalchemy.exc import SQLAlchemyError
+def is_taken(study: optuna.Study, slot: int, number: int) -> bool:
+    """Whether the slot has a result, or an older trial that is being evaluated."""
+    from optuna.trial import TrialState
 
-    if url.startswith("postgresql://"):
-        url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-    reason = file_fault(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else ""
-    for attempt in range(0 if reason else 6):
-        try:
-            return optuna.storages.RDBStorage(
-                url,
-                heartbeat_interval=heartbeat,
-                grace_period=2 * heartbeat,
-                engine_kwargs={"connect_args": {"timeout": 60}} if url.startswith("sqlite") else None,
-            )
-        except ImportError:
-            raise GossamerError(
-                "`--storage postgresql://...` needs psycopg, which is not installed: "
-                "`pip install 'gossamer[postgresql]'`."
-            ) from None
-        except (SQLAlchemyError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            if "exists" not in str(error) and "unique" not in str(error):
-                break
-            time.sleep(0.2 * 2**attempt)  # another process is creating the tables
-    raise GossamerError(
-        f"The storage cannot be opened: {reason}. Give a path, or an address such as "
-        "postgresql://user:password@host/database, of a database that exists."
+    others = [trial for trial in slots(study) if trial.user_attrs[SLOT] == slot and trial.number != number]
+    return any(_is_finished(trial) for trial in others) or any(
+        trial.state == TrialState.RUNNING and trial.number < number for trial in others
     )
 
 
-def _point(trial: optuna.Trial, search: Search) -> Point:
-    return {
-        name: trial.suggest_float(name, min(values), max(values), log=search.trials is not None)
-        for name, values in search.values.items()
-    }
+def _by_slot(trials: Sequence[optuna.trial.FrozenTrial]) -> _Slots:
+    found: _Slots = {}
+    for trial in trials:
+        found.setdefault(trial.user_attrs[SLOT], []).append(trial)
+    return found
 
 
-def _add_missing(study: optuna.Study, points: Sequence[Point]) -> None:
-    by_slot: dict[int, list[optuna.trial.FrozenTrial]] = {}
-    for trial in _slots(study):
-        by_slot.setdefault(trial.user_attrs[_SLOT], []).append(trial)
-    for slot, point in enumerate(points):
-        trials = by_slot.get(slot, [])
-        if not any(map(_is_alive, trials)) and sum(map(_was_killed, trials)) < _ATTEMPTS:
-            started = [dict(trial.params) for trial in trials if trial.params]
-            study.enqueue_trial(started[-1] if started else point, user_attrs={_SLOT: slot})
+def _lost(study: optuna.Study, by_slot: _Slots) -> set[int]:
+    """The slots without a trial that waits, runs or has ended, except those that have killed their workers often."""
+    lost = {slot: trials for slot, trials in by_slot.items() if not any(map(_is_alive, trials))}
+    alive = study.user_attrs if lost else {}
+
+    def killed(trial: optuna.trial.FrozenTrial) -> bool:
+        return RETURNED not in trial.user_attrs and f"{ALIVE}{trial.number}" not in alive
+
+    return {slot for slot, trials in lost.items() if sum(map(killed, trials)) < _ATTEMPTS}
 
 
 def _is_alive(trial: optuna.trial.FrozenTrial) -> bool:
     """Whether a trial waits, runs, or has ended with a result or a reason."""
-    return not trial.state.is_finished() or _is_finished(trial) or "failure" in trial.user_attrs
-
-
-def _was_killed(trial: optuna.trial.FrozenTrial) -> bool:
-    return not _is_alive(trial) and _RETURNED not in trial.user_attrs
+    return not trial.state.is_finished() or _is_finished(trial) or FAILURE in trial.user_attrs
 
 
 def _is_finished(trial: optuna.trial.FrozenTrial) -> bool:
     from optuna.trial import TrialState
 
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-
-
-def _taken(study: optuna.Study, slot: int, number: int) -> bool:
-    """Whether the slot has a result, or an older trial that is being evaluated."""
-    from optuna.trial import TrialState
-
-    others = [trial for trial in _slots(study) if trial.user_attrs[_SLOT] == slot and trial.number != number]
-    return any(_is_finished(trial) for trial in others) or any(
-        trial.state == TrialState.RUNNING and trial.number < number for trial in others
-    )
-
-
-def _slots(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    with readable(f"The study {study.study_name!r}"):
-        return [trial for trial in study.get_trials(deepcopy=False) if _SLOT in trial.user_attrs]

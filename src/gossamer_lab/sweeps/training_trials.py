@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gossamer.errors import GossamerError
 from gossamer_lab.sweeps.integrity import checked
+from gossamer_lab.sweeps.search import Search, open_search
+from gossamer_lab.sweeps.worker import work
 from gossamer_lab.training import TrainingConfig, assemble, load_dataset, open_run, train
 
 if TYPE_CHECKING:
     import optuna
 
-__all__ = ["TrainingTrial", "is_poor"]
+__all__ = ["TrainingTrial", "is_poor", "work_on_trainings"]
 
 _Epoch = tuple[float, float]  # error, weights kept
 _HISTORY = "history"
@@ -60,6 +70,24 @@ class TrainingTrial:
         trial.set_user_attr("run", str(run.path))
         trial.set_user_attr("flops_kept", result.flops_kept)
         return 1 - result.accuracy, result.params_kept
+
+
+def work_on_trainings(search: Search, url: str, trial: TrainingTrial) -> None:
+    """Be a worker process of a search, until it ends, SIGTERM comes, or the process that started this one is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent passes it on as SIGTERM
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    try:
+        with suppress(KeyboardInterrupt), open_search(search, url) as study:
+            work(study, search, trial)
+    except GossamerError as error:
+        sys.exit(f"error: a worker has ended: {error}")
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def is_poor(history: Sequence[_Epoch], others: Sequence[Sequence[_Epoch]]) -> bool:

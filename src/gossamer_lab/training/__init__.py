@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gossamer_lab.training.assembly import assemble, load_dataset
     from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
     from gossamer_lab.training.directory import RunDirectory, clear, open_run
+    from gossamer_lab.training.finished import finished_run
     from gossamer_lab.training.loop import (
         DivergedError,
         accuracy,
@@ -47,6 +48,7 @@ __all__ = [
     "clear",
     "defaults",
     "epoch_random_state",
+    "finished_run",
     "learning_rate",
     "load_checkpoint",
     "load_dataset",
@@ -62,6 +64,7 @@ _MODULES = {
     "assembly": ("assemble", "load_dataset"),
     "checkpoint": ("Checkpoint", "load_checkpoint", "save_checkpoint"),
     "directory": ("RunDirectory", "clear", "open_run"),
+    "finished": ("finished_run",),
     "loop": ("DivergedError", "accuracy", "channels_last", "epoch_random_state", "train", "train_epoch"),
     "shrunk": ("ShrunkNetwork", "write_shrunk"),
 }

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gossamer.errors import GossamerError
-from gossamer.files import abandoned, write_atomically
+from gossamer.files import abandoned, flush, write_atomically
 from gossamer_lab.training.checksum import sealed, unsealed
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
@@ -134,8 +134,7 @@ class RunDirectory:
 
     def sync_metrics(self) -> None:
         """Flush the metrics to disk, before a checkpoint that relies on them."""
-        with self.metrics.open("rb") as file:
-            os.fsync(file.fileno())
+        flush(self.metrics)
 
     def read_metrics(self, epochs: int | None = None) -> list[EpochMetrics]:
         """Read the metrics of the first `epochs` epochs; of all if None."""
@@ -203,6 +202,7 @@ def open_run(path: Path, config: TrainingConfig, *, resume: bool = False) -> Run
     if not run.config.exists():
         _refuse_foreign_files(run)
         path.mkdir(parents=True, exist_ok=True)
+        flush(path.parent)
         run.write_config(config)
         return run
     if not resume:

@@ -1,10 +1,12 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from gossamer.errors import GossamerError
 from gossamer_lab.cli.sweep import SweepOptions, _without_password, run_sweep
+from gossamer_lab.training import RunDirectory
 
 
 def options(**given):
@@ -44,6 +46,25 @@ def test_a_grid_is_trained_and_the_next_call_trains_nothing(command, tmp_path):
     assert page.count('<th scope="row">trial') == 2
     runs = sorted((tmp_path / "sweeps" / "digits-integrated-tl1").glob("*/result.json"))
     assert len(runs) == 2
+
+
+def test_workers_end_with_a_command_that_is_killed(command, tmp_path):
+    process = command("sweep", "digits", "--vary", "strength=1e-3", "--epochs", 100_000, "--quiet")
+    run = RunDirectory(tmp_path / "sweeps" / "digits-integrated-tl1" / "00000")
+    while not run.metrics.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    with pytest.raises(GossamerError, match="in progress"), run.lock():
+        pass
+    process.kill()
+    deadline = time.monotonic() + 30
+    while True:  # until the worker is gone, whose lock this is
+        try:
+            with run.lock():
+                return
+        except GossamerError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ import gossamer
 from gossamer import compiler
 from gossamer.errors import GossamerError
 from gossamer_lab.cli.config_file import read_options
-from gossamer_lab.sweeps.search import Search, open_search, results, work
+from gossamer_lab.sweeps.search import Search, open_search, results
+from gossamer_lab.sweeps.worker import work
 from gossamer_lab.training import (
     RunDirectory,
     TrainingConfig,

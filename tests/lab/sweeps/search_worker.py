@@ -4,7 +4,8 @@ import sys
 import time
 from pathlib import Path
 
-from gossamer_lab.sweeps.search import Search, open_search, work
+from gossamer_lab.sweeps.search import Search, open_search
+from gossamer_lab.sweeps.worker import work
 
 SEARCH = Search("grid", {"x": [float(x) for x in range(6)], "y": [1.0, 2.0]}, heartbeat=1)
 

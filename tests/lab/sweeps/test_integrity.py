@@ -9,8 +9,9 @@ import pytest
 
 from gossamer.errors import GossamerError
 from gossamer_lab.sweeps import Study, finished_trials
-from gossamer_lab.sweeps.search import Search, open_search, results, work
+from gossamer_lab.sweeps.search import Search, open_search, results
 from gossamer_lab.sweeps.storage import StudyRecord, exclusive_writer, open_storage
+from gossamer_lab.sweeps.worker import work
 
 SEARCH = Search("grid", {"x": [1.0, 2.0]})
 

@@ -5,17 +5,22 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from optuna import TrialPruned
 from optuna.trial import TrialState, create_trial
+from sqlalchemy import event
 
 from gossamer.errors import GossamerError
+from gossamer_lab.sweeps.integrity import DamagedStorageError, seal
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
-from gossamer_lab.sweeps.search import Result, Search, open_search, results, states, work
+from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states
 from gossamer_lab.sweeps.training_trials import is_poor
+from gossamer_lab.sweeps.worker import work
 
 WORKER = Path(__file__).parent / "search_worker.py"
 SEARCH = Search("grid", {"x": [float(x) for x in range(6)], "y": [1.0, 2.0]}, heartbeat=1)  # that of the workers
@@ -147,6 +152,83 @@ def test_a_worker_that_is_killed_before_its_first_heartbeat_loses_nothing(tmp_pa
         study.ask()
     found, _, _ = worked(search, url, lambda trial, point: (point["x"], 0.0))
     assert [result.values for result in found] == [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_sqlite_gives_a_trial_to_one_worker(tmp_path):
+    """Another worker asks for a trial between the moments in which the first one reads its state and changes it."""
+    search, url = grid(tmp_path)
+    numbers = []
+    with open_search(search, url) as one, open_search(search, url) as other:
+        asking = threading.Thread(target=lambda: numbers.append(other.ask().number))
+
+        @event.listens_for(one._storage._backend.engine, "before_cursor_execute")
+        def read(connection, cursor, statement, *rest):
+            if statement.startswith("UPDATE trials") and not asking.ident:
+                asking.start()
+                asking.join(0.3)
+
+        numbers.append(one.ask().number)
+        asking.join()
+        other._storage.remove_session()
+    assert sorted(numbers) == [0, 1]
+
+
+@pytest.mark.parametrize("end", ["returns", "reports", "prunes", "refuses"])
+def test_a_worker_that_was_declared_dead_goes_on(end, tmp_path):
+    """More often than a slot may kill its workers: nothing is lost, nothing counted twice."""
+    search, url = grid(tmp_path)
+    calls = []
+
+    def objective(trial, point):
+        calls.append(point["x"])
+        if calls.count(2.0) <= 5 and point["x"] == 2.0:  # paused for longer than two heartbeats
+            trial.study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+            if end == "reports":
+                trial.set_user_attr("history", [])
+            if end == "prunes":
+                raise TrialPruned
+            if end == "refuses":
+                raise GossamerError("diverged")
+        return point["x"], 0.0
+
+    found, _, ended = worked(search, url, objective)
+    assert [result.values for result in found] == [(1.0, 0.0), (2.0, 0.0), (3.0, 0.0)]
+    assert calls == [1.0, 2.0, 3.0, *[2.0] * 5]
+    assert ended.done
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_worker_may_be_declared_dead_on_its_last_lines(tmp_path):
+    search, url = grid(tmp_path)
+    with open_search(search, url) as study:
+        trial = study.ask()
+        seal(trial, {"x": 1.0}, (1.0, 0.0))
+        study.tell(trial, state=TrialState.FAIL)
+        assert results(study) == []
+    assert len(worked(search, url, lambda trial, point: (point["x"], 0.0))[0]) == 3
+
+
+def test_a_damaged_storage_is_no_failure_of_a_slot(tmp_path):
+    search, url = grid(tmp_path)
+
+    def objective(trial, point):
+        raise DamagedStorageError("not as it was recorded")
+
+    with pytest.raises(DamagedStorageError):
+        worked(search, url, objective)
+    with open_search(search, url) as study:
+        assert states(study) == States(finished=0, pruned=0, failed=0, running=0, waiting=3)
+    assert len(worked(search, url, lambda trial, point: (point["x"], 0.0))[0]) == 3
+
+
+def test_a_slot_whose_worker_has_crashed_is_not_done(tmp_path):
+    search, url = grid(tmp_path)
+    with open_search(search, url) as study:
+        for trial in study.get_trials():
+            study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        assert not states(study).done
+        assert states(study).failed == 0
 
 
 def test_a_pareto_search_has_as_many_trials_as_asked_for(tmp_path):

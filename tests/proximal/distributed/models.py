@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -66,6 +67,12 @@ def built(kind):
 def optimizer_of(name, parameters):
     options = {"lr": 0.1, "momentum": 0.9} if name == "SGD" else {"lr": 0.02}
     return getattr(torch.optim, name)(parameters, **options)
+
+
+def zero_of(name, parameters):
+    """The same optimizer, its state spread over the processes."""
+    like = optimizer_of(name, [torch.zeros(1)])
+    return ZeroRedundancyOptimizer(list(parameters), optimizer_class=type(like), **like.defaults)
 
 
 def train(model, optimizer, x, y, steps=3):

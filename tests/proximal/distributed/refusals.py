@@ -3,7 +3,6 @@
 import torch
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
 import gossamer
@@ -20,12 +19,6 @@ def check_refusals(mesh):
     refuses("L1MinusL2 has no proximal step", attach_rule, rule, L1MinusL2(), weight)
     weight.weight = nn.Parameter(DTensor.from_local(torch.randn(6, 4), mesh, [Partial()]))
     refuses("Redistribute the weight", attach_rule, rule, L1MinusL2(), weight)
-    model = built(Tokens)
-    zero = ZeroRedundancyOptimizer(list(model.parameters()), optimizer_class=torch.optim.SGD, lr=0.1)
-    on_units, target = gossamer.unit_tl1(model, 1.0, example=torch.arange(8)), gossamer.Target(params=0.5)
-    refuses("A regularizer on units needs all weights", gossamer.attach, zero, on_units)
-    plain = gossamer.l1(model)
-    refuses("`target` needs all weights", lambda: gossamer.attach(zero, plain, target=target, steps=100))
     sharded = fully_sharded(built(Tokens))
     refuses("before", lambda: gossamer.unit_tl1(sharded, 1.0, example=torch.arange(8)))
     for original in (False, True):

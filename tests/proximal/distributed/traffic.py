@@ -1,6 +1,7 @@
 """What a proximal step sends."""
 
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 
 import torch.distributed as dist
@@ -9,7 +10,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 import gossamer
 
-from .models import TOKENS, Tokens, batch, built, fully_sharded, optimizer_of, regularizer_of
+from .models import TOKENS, Tokens, batch, built, fully_sharded, optimizer_of, regularizer_of, zero_of
 
 # Recipe and optimizer -> numbers that a step sends for each group that is split, and calls of `all_reduce` for each
 # weight; the table of docs/scaling.md. The exclusive step iterates: its numbers depend on the weights.
@@ -27,48 +28,67 @@ def check_bytes():
     # The embedding has a row for each token: its groups of inputs are whole, those of outputs split over processes.
     split = {"outputs": [8], "inputs": [8, 16]}
     for ((recipe, name), (numbers, calls)), groups in product(SENT.items(), split):
-        model, (x, y) = fully_sharded(built(Tokens)), batch(TOKENS[1])
-        optimizer = optimizer_of(name, model.parameters())
+        model = fully_sharded(built(Tokens))
         options = {} if recipe == "transformed_l1" else {"groups": groups}
-        gossamer.attach(optimizer, regularizer_of(model, (recipe, options), 0.1))
-        nn.functional.cross_entropy(model(x), y).backward()
-        sent = []
-        with CommDebugMode() as seen, counting(sent):
-            optimizer.step()
+        sent = sent_by(model, optimizer_of(name, model.parameters()), regularizer_of(model, (recipe, options), 0.1))
         assert sum(sent) == 8 * numbers * sum(split[groups]), (recipe, name, groups, sum(sent) / 8 / sum(split[groups]))
         assert len(sent) == calls * len(split[groups]), (recipe, name, len(sent) / len(split[groups]))
-        assert seen.get_total_counts() == len(sent)
 
 
 def check_bytes_of_units():
     """A proximal step on units sends the numbers of its penalty, and one more, for each unit."""
     for name, recipe in product(("SGD", "Adam"), ("group_lasso", "group_transformed_l1")):
-        model, (x, y) = built(Tokens), batch(TOKENS[1])
-        regularizer = getattr(gossamer, recipe)(model, 0.1, groups="units", example=x)
+        model, regularizer = on_units(recipe)
         fully_sharded(model)
-        optimizer = optimizer_of(name, model.parameters())
-        gossamer.attach(optimizer, regularizer)
-        nn.functional.cross_entropy(model(x), y).backward()
-        sent = []
-        with CommDebugMode() as seen, counting(sent):
-            optimizer.step()
+        sent = sent_by(model, optimizer_of(name, model.parameters()), regularizer)
         numbers, calls = SENT["integrated_tl1" if recipe == "group_lasso" else recipe, name]
         units = regularizer.units
         assert sum(sent) == 8 * (numbers + 1) * units.count, (recipe, name, sum(sent) / 8 / units.count)
         assert len(sent) == (calls + 1) * len(units.buckets), (recipe, name, len(sent) / len(units.buckets))
-        assert seen.get_total_counts() == len(sent)
+
+
+def check_bytes_of_zero():
+    """With ZeRO, units cost two numbers for each weight tensor, and the metric of an adaptive optimizer."""
+    for name in ("SGD", "Adam"):
+        model, regularizer = on_units("group_lasso")
+        alone = sent_by(model, zero_of(name, model.parameters()), None)
+        sent = sent_by(model, zero_of(name, model.parameters()), regularizer)
+        weights = [rule.weight.parameter.numel() for rule in regularizer.rules]
+        assert sum(sent) - sum(alone) == 16 * len(weights) + (8 * sum(weights) if name == "Adam" else 0)
+        assert len(sent) - len(alone) == 1 + (len(weights) if name == "Adam" else 0)
+
+
+def on_units(recipe):
+    model, (x, _) = built(Tokens), batch(TOKENS[1])
+    return model, getattr(gossamer, recipe)(model, 0.1, groups="units", example=x)
+
+
+def sent_by(model, optimizer, regularizer):
+    """The bytes of each call that sends something during one step of an optimizer."""
+    if regularizer is not None:
+        gossamer.attach(optimizer, regularizer)
+    x, y = batch(TOKENS[1])
+    nn.functional.cross_entropy(model(x), y).backward()
+    sent = []
+    with CommDebugMode() as seen, counting(sent):
+        optimizer.step()
+    assert seen.get_total_counts() == len(sent)
+    return sent
 
 
 @contextmanager
 def counting(sent):
-    original = dist.all_reduce
+    """Note the bytes of each call."""
+    originals = {name: getattr(dist, name) for name in ("all_reduce", "broadcast")}
 
-    def all_reduce(tensor, *args, **kwargs):
+    def counted(original, tensor, *args, **kwargs):
         sent.append(tensor.numel() * tensor.element_size())
         return original(tensor, *args, **kwargs)
 
-    dist.all_reduce = all_reduce
+    for name, original in originals.items():
+        setattr(dist, name, partial(counted, original))
     try:
         yield
     finally:
-        dist.all_reduce = original
+        for name, original in originals.items():
+            setattr(dist, name, original)

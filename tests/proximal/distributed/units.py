@@ -28,6 +28,7 @@ from .models import (
     shared_out,
     tensor_parallel,
     train,
+    zero_of,
 )
 
 UNIT_TRAININGS = [
@@ -40,7 +41,7 @@ UNIT_TRAININGS = [
 ]
 
 
-def unit_training(case, spread=alone, share=alone):
+def unit_training(case, spread=alone, share=alone, optimizer_of=optimizer_of):
     """Units are found before the model is spread. Some steps, the zeros held, one more step."""
     (kind, shape), ((recipe, options), strength), name = case
     model, (x, y) = built(kind), batch(shape)
@@ -63,7 +64,7 @@ def one_process_units(case):
 
 def check_units(flat):
     """Units of weights in several processes become zero together, as in one process."""
-    spreads = [(data_parallel, own_part), (fully_sharded, own_part)]
+    spreads = [(data_parallel, own_part), (fully_sharded, own_part), (data_parallel, own_part, zero_of)]
     of_tokens = [(lambda model: tensor_parallel(flat, model), alone)]
     if dist.get_world_size() == 4:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
@@ -71,14 +72,14 @@ def check_units(flat):
         of_tokens.append((lambda model: both(mesh, model), lambda part: own_part(part, data)))
     for case, (weights, value, dead) in zip(UNIT_TRAININGS, shared_out(UNIT_TRAININGS, one_process_units), strict=True):
         check_zeros(dead, case)
-        for spread, share in spreads + (of_tokens if case[0] is TOKENS else []):
-            model, other_value, other_dead = unit_training(case, spread, share)
+        for spread in spreads + (of_tokens if case[0] is TOKENS else []):
+            model, other_value, other_dead = unit_training(case, *spread)
             same(weights, model, (case, spread))
             torch.testing.assert_close(other_value, value)
             assert other_dead == dead
 
 
-def target_training(recipe, target, name, spread=alone, share=alone, example=True):
+def target_training(recipe, target, name, spread=alone, share=alone, optimizer_of=optimizer_of, example=True):
     model, (x, y) = built(Net), batch(IMAGES[1])
     regularizer = getattr(gossamer, recipe)(model, example=x)
     if not example:  # non-zeros are counted, as they are on sharded weights
@@ -92,15 +93,19 @@ def target_training(recipe, target, name, spread=alone, share=alone, example=Tru
 
 
 def check_targets():
-    """Targets, data-parallel and on sharded weights: the zeros of one process, and the size that was asked for."""
+    """Targets, data-parallel, with ZeRO and on sharded weights: the zeros of one process, the size asked for."""
+    units, dense, size = gossamer.Target(params=0.4), gossamer.Target(dense_params=0.6), gossamer.Target(bytes=4000)
     cases = [
-        ("unit_tl1", gossamer.Target(params=0.4), "SGD", data_parallel, True),
-        ("unit_tl1", gossamer.Target(params=0.4), "SGD", fully_sharded, False),
-        ("integrated_tl1", gossamer.Target(params=0.3), "Adam", fully_sharded, False),
+        ("unit_tl1", units, "SGD", (data_parallel, own_part), (), True),
+        ("unit_tl1", units, "SGD", (fully_sharded, own_part), (), False),
+        ("unit_tl1", dense, "Adam", (data_parallel, own_part, zero_of), (), True),
+        ("integrated_tl1", gossamer.Target(params=0.3), "Adam", (fully_sharded, own_part), (), False),
+        # The size of a file depends on the last digits of the weights.
+        ("integrated_tl1", size, "SGD", (data_parallel, own_part, zero_of), (data_parallel, own_part), True),
     ]
-    for recipe, target, name, spread, example in cases if dist.get_world_size() == 2 else cases[:2]:
-        expected, one = target_training(recipe, target, name, example=example)
-        model, other = target_training(recipe, target, name, spread, own_part)
+    for recipe, target, name, spread, like, example in cases if dist.get_world_size() == 2 else cases[:3]:
+        expected, one = target_training(recipe, target, name, *like, example=example)
+        model, other = target_training(recipe, target, name, *spread)
         same(dict(expected.named_parameters()), model, (recipe, spread))
         assert other.after == one.after
         assert 0 <= target.value * one.full - one.after <= 1 or example

@@ -15,7 +15,7 @@ from .optimizers import check_every_recipe, check_zero_redundancy
 from .placements import check_placements
 from .refusals import check_refusals
 from .stages import check_stages
-from .traffic import check_bytes, check_bytes_of_units
+from .traffic import check_bytes, check_bytes_of_units, check_bytes_of_zero
 from .trainings import check_trainings
 from .units import check_targets, check_units
 
@@ -35,6 +35,7 @@ def main(folder):
     part(check_trainings, flat)
     part(check_bytes)
     part(check_bytes_of_units)
+    part(check_bytes_of_zero)
     part(check_stages)
     part(check_zero_redundancy)
     part(check_every_recipe)

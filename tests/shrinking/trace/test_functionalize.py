@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gossamer.example import Call
 from gossamer.shrinking import shrink
+from gossamer.shrinking.trace import trace
 
 
 def chained(x: Tensor) -> Tensor:
@@ -54,6 +56,21 @@ def test_overwritten_values(middle: Callable[[Tensor], Tensor], form: str) -> No
     x = torch.randn(4, 3)
     small = shrink(model, x, form=form)  # type: ignore[arg-type]
     torch.testing.assert_close(small(x), model(x))
+
+
+def test_one_of_several_results_is_overwritten_without_decomposing_the_program() -> None:
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.Linear(3, 6), nn.BatchNorm1d(6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            best, index = self.norm(self.first(x)).topk(2)
+            best /= best.sum(1, keepdim=True)
+            return best + index
+
+    targets = {node.target for node in trace(Routed(), Call((torch.randn(4, 3),), {})).graph.nodes}
+    assert {torch.ops.aten.batch_norm.default, torch.ops.aten.div.Tensor} <= targets
 
 
 def test_a_buffer_that_forward_updates() -> None:

@@ -54,15 +54,16 @@ def _addmm(build: Builder, x: Value, mat1: Value, mat2: Value, *, beta: float = 
     return binary(build, Function("add"), _matmul(build, mat1, mat2), x)
 
 
+@lowers(aten.conv1d, aten.conv2d)
 def _convolved(
     build: Builder,
     x: Value,
     weight: Value,
-    bias: Value | None,
-    stride: Sequence[int] | int,
-    padding: Sequence[int] | int | str,
-    dilation: Sequence[int] | int,
-    groups: int,
+    bias: Value | None = None,
+    stride: Sequence[int] | int = 1,
+    padding: Sequence[int] | int | str = 0,
+    dilation: Sequence[int] | int = 1,
+    groups: int = 1,
     output_padding: Sequence[int] | int | None = None,
 ) -> Value:
     """A convolution of one or two dimensions; transposed if there is an `output_padding`."""
@@ -93,20 +94,6 @@ def _convolved(
         transposed=output_padding is not None,
     )
     return build.add(layer)
-
-
-@lowers(aten.conv1d, aten.conv2d)
-def _conv(
-    build: Builder,
-    x: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Sequence[int] | int = 1,
-    padding: Sequence[int] | int | str = 0,
-    dilation: Sequence[int] | int = 1,
-    groups: int = 1,
-) -> Value:
-    return _convolved(build, x, weight, bias, stride, padding, dilation, groups)
 
 
 @lowers(aten.conv_transpose1d, aten.conv_transpose2d)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -160,24 +161,34 @@ def _pooled(
     return viewed(result, lambda tensor: tensor.squeeze(-2))
 
 
+def _fixed(
+    build: Builder,
+    x: Value,
+    kind: str,
+    dimensions: int,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    """Pool windows of one size; the arguments are those of PyTorch's maximum, then those of its mean."""
+    kernel, steps = _pair(kernel_size, dimensions), _pair(stride or kernel_size, dimensions)
+    pads, gaps = _pair(padding, dimensions), _pair(dilation, dimensions)
+    count = count_include_pad and kind == "mean"
+
+    def axis(number: int, size: int) -> Axis:
+        return fixed_windows(size, kernel[number], steps[number], pads[number], gaps[number], ceil_mode, count)
+
+    return _pooled(build, x, kind, axis, dimensions, divisor_override)
+
+
 def _lower_max(operator: str, dimensions: int, indices: bool) -> None:
     @lowers(getattr(aten, operator))
-    def rule(
-        build: Builder,
-        x: Value,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] | int = 0,
-        dilation: Sequence[int] | int = 1,
-        ceil_mode: bool = False,
-    ) -> Value | tuple[Value, None]:
-        kernel, steps = _pair(kernel_size, dimensions), _pair(stride or kernel_size, dimensions)
-        pads, gaps = _pair(padding, dimensions), _pair(dilation, dimensions)
-
-        def axis(number: int, size: int) -> Axis:
-            return fixed_windows(size, kernel[number], steps[number], pads[number], gaps[number], ceil_mode, False)
-
-        result = _pooled(build, x, "max", axis, dimensions)
+    def rule(build: Builder, x: Value, *windows: Any) -> Value | tuple[Value, None]:
+        result = _fixed(build, x, "max", dimensions, *windows)
         return (result, None) if indices else result
 
 
@@ -189,22 +200,9 @@ _lower_max("max_pool2d_with_indices", 2, indices=True)
 def _lower_average(operator: str, dimensions: int) -> None:
     @lowers(getattr(aten, operator))
     def rule(
-        build: Builder,
-        x: Value,
-        kernel_size: Sequence[int],
-        stride: Sequence[int] = (),
-        padding: Sequence[int] | int = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
+        build: Builder, x: Value, size: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, *rest: Any
     ) -> Value:
-        kernel, steps = _pair(kernel_size, dimensions), _pair(stride or kernel_size, dimensions)
-        pads = _pair(padding, dimensions)
-
-        def axis(number: int, size: int) -> Axis:
-            return fixed_windows(size, kernel[number], steps[number], pads[number], 1, ceil_mode, count_include_pad)
-
-        return _pooled(build, x, "mean", axis, dimensions, divisor_override)
+        return _fixed(build, x, "mean", dimensions, size, stride, padding, 1, *rest)
 
 
 _lower_average("avg_pool1d", 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -175,42 +176,31 @@ class GruScan(_Scan):
         code.add("h[u] = (1.0f - z) * n + z * h[u];")
 
 
-@lowers(aten.lstm)
-def _lstm(
-    build: Builder,
-    x: Value,
-    hx: Sequence[Value],
-    params: Sequence[Value],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Value, Value, Value]:
-    _check(hx, dropout, train)
-    output, scans = _layers(build, x, hx, params, has_biases, num_layers, bidirectional, batch_first, LstmScan)
-    last_h = [_row(scan, 0 if scan_backward else -2) for scan, scan_backward in scans]
-    last_c = [_row(scan, -1) for scan, _ in scans]
-    return output, _stacked(build, last_h), _stacked(build, last_c)
+def _lower_recurrent(operator: str, scan: type[LstmScan] | type[GruScan]) -> None:
+    @lowers(getattr(aten, operator))
+    def rule(
+        build: Builder,
+        x: Value,
+        hx: Any,
+        params: Sequence[Value],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Value, ...]:
+        states = hx if scan is LstmScan else [hx]
+        _check(states, dropout, train)
+        output, scans = _layers(build, x, states, params, has_biases, num_layers, bidirectional, batch_first, scan)
+        # behind the steps there is a row for each further state
+        last = [[_row(result, 0 if backward else -len(states)) for result, backward in scans]]
+        last += [[_row(result, -number) for result, _ in scans] for number in range(1, len(states))]
+        return output, *(_stacked(build, rows) for rows in last)
 
 
-@lowers(aten.gru)
-def _gru(
-    build: Builder,
-    x: Value,
-    hx: Value,
-    params: Sequence[Value],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Value, Value]:
-    _check([hx], dropout, train)
-    output, scans = _layers(build, x, [hx], params, has_biases, num_layers, bidirectional, batch_first, GruScan)
-    return output, _stacked(build, [_row(scan, 0 if backward else -1) for scan, backward in scans])
+_lower_recurrent("lstm", LstmScan)
+_lower_recurrent("gru", GruScan)
 
 
 def _check(states: object, dropout: float, train: bool) -> None:

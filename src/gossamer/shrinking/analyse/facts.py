@@ -194,11 +194,14 @@ class Analysis:
     `together` are pairs of labels of which both are kept or none, though one may be live without the other.
     """
 
-    def __init__(self, model: nn.Module, traced: TracedModel, *, training: bool, rewrites_graph: bool) -> None:
+    def __init__(
+        self, model: nn.Module, traced: TracedModel, *, training: bool, dropout: bool, rewrites_graph: bool
+    ) -> None:
         self.model = model
         self.modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
         self.traced = traced
         self.training = training
+        self.dropout = dropout
         self.rewrites_graph = rewrites_graph
         self.labels = Labels()
         self.values: dict[fx.Node, Any] = {}
@@ -276,6 +279,12 @@ class Analysis:
     def in_training(self, node: fx.Node) -> bool:
         """Whether this operation runs in training mode, and the analysis has to hold for that."""
         return self.training and bool(self.caller(node).training)
+
+    def drops(self, node: fx.Node) -> bool:
+        """Whether this operation may set random elements to zero; not if their share is zero."""
+        caller = self.caller(node)
+        never = isinstance(caller, nn.modules.dropout._DropoutNd) and caller.p == 0
+        return self.dropout and self.in_training(node) and not never
 
     # Facts.
 

@@ -116,6 +116,7 @@ def analyse(
     traced: TracedModel,
     *,
     training: bool = False,
+    dropout: bool = True,
     rewrites_graph: bool = False,
 ) -> Analysis:
     """Interpret the traced model abstractly.
@@ -124,9 +125,10 @@ def analyse(
         model: the model that was traced.
         traced: its graph.
         training: analyse the model in the mode in which its modules are, instead of evaluation mode.
+        dropout: some dropout is active in that mode.
         rewrites_graph: the result will be a graph in which sizes and attention scales are rewritten.
     """
-    analysis = Analysis(model, traced, training=training, rewrites_graph=rewrites_graph)
+    analysis = Analysis(model, traced, training=training, dropout=dropout, rewrites_graph=rewrites_graph)
     with torch.no_grad():
         for node in traced.graph.nodes:
             if node.op == "placeholder":

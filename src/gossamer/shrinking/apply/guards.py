@@ -105,10 +105,9 @@ def refuse_size_one(module: nn.Module) -> None:
 
 def accepts(traced: TracedModel, call: Call) -> bool:
     """Whether an exported program may be called like this: one with symbolic sizes may have guards on them."""
-    exported = getattr(traced.program.module(), _GUARDS, None)
     try:
-        if exported is not None:
-            exported(*pytree.tree_leaves((call.args, call.kwargs)))
+        if traced.guards is not None:
+            traced.guards(*pytree.tree_leaves((call.args, call.kwargs)))
     except Exception:
         return False
     return True

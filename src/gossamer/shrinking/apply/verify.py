@@ -7,6 +7,7 @@ equal random numbers. Two outputs agree if they differ by rounding only (`gossam
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,13 +55,14 @@ class Reference:
     """Calls with the outputs of the full model, in evaluation mode or in the mode in which its modules are.
 
     The first call is the example, unless it fails in training mode. `other_sizes` is the call whose inputs have other
-    sizes than the example, if the model accepts any.
+    sizes than the example, if the model accepts any. `dropout` if some of it is active in that mode.
     """
 
     example: Call
     probes: tuple[Probe, ...]
     ranges: IndexRanges
     training: bool = False
+    dropout: bool = False
     other_sizes: Call | None = None
 
     def matches(self, model: nn.Module) -> bool:
@@ -140,13 +142,14 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
     """
     probes: list[Probe] = []
     failure: GossamerError | None = None
-    with _training(model):
+    with _training(model) as without_dropout:
         for call, _, _ in evaluation.probes:
             try:
                 probes.append(Probe(call, _run_seeded(model, call, 0)))
             except GossamerError as error:  # such as batch statistics of a single element
                 failure = failure or error
-        if probes and _random_states() != _seed_all(0):
+        is_random = _random_states() != _seed_all(0)
+        if probes and is_random:
             call = probes[0].call
             probes += [Probe(call, _run_seeded(model, call, seed), seed) for seed in range(1, _SEEDS)]
     if not probes:
@@ -154,7 +157,8 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
             f"`model` is in training mode, and fails in that mode: {failure} More than one sample, or model.eval() "
             "before shrink_, may be what it needs."
         )
-    return replace(evaluation, probes=tuple(probes), training=True)
+    dropout = is_random or without_dropout.disabled_any
+    return replace(evaluation, probes=tuple(probes), training=True, dropout=dropout)
 
 
 def _check_finite(model: nn.Module, probes: list[Probe]) -> None:
@@ -187,20 +191,22 @@ def _random_states() -> list[object]:
 
 
 @contextmanager
-def _training(model: nn.Module) -> Iterator[None]:
+def _training(model: nn.Module) -> Iterator[_WithoutDropout]:
     """The mode in which the model is, without dropout. Random states are restored."""
     states = random.getstate(), np.random.get_state()
     devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     try:
-        with torch.no_grad(), torch.random.fork_rng(sorted(devices)), _WithoutDropout():
-            yield
+        with torch.no_grad(), torch.random.fork_rng(sorted(devices)), _WithoutDropout() as mode:
+            yield mode
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
 
 
 class _WithoutDropout(TorchFunctionMode):
-    """Disable dropout in modules, in functions and inside attention."""
+    """Disable dropout in modules, in functions and inside attention. `disabled_any` if one had a probability."""
+
+    disabled_any = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -208,9 +214,15 @@ class _WithoutDropout(TorchFunctionMode):
         del types
         named = dict(kwargs or {})
         if func in _WITH_DROPOUT:
+            given = inspect.signature(func).bind(*args, **named)
+            given.apply_defaults()
+            share = given.arguments.get("p", given.arguments.get("dropout_p"))
+            self.disabled_any |= bool(given.arguments["training"] and share)
             named["training"] = False
         elif func is functional.scaled_dot_product_attention and len(args) > 4:
+            self.disabled_any |= bool(args[4])
             args = (*args[:4], 0.0, *args[5:])
         elif func is functional.scaled_dot_product_attention:
+            self.disabled_any |= bool(named.get("dropout_p"))
             named["dropout_p"] = 0.0
         return func(*args, **named)

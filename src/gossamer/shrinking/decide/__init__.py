@@ -3,7 +3,8 @@
     liveness    which classes of labels are kept: a least fixed point, then shapes filled to rectangles
     hard_coded  integers in the user's forward that count units, and what follows from them
     plan        the `Plan`: what is removed, folded and kept, and why
-    planner     how a plan is made from a decision, and the attempt loop: build, verify, on failure pin more
+    planner     how a plan is made from a decision
+    search      the attempt loop: build, verify, on failure pin more
 
 The map from units to parameters is `Analysis.axis_labels` and `Analysis.element_labels`, read through
 `Decision.classes`: the slices of parameters that leave with a class are the positions at which these labels belong to
@@ -12,7 +13,8 @@ it. `kept_indices` is the complement, over all removed classes at once.
 
 from gossamer.shrinking.decide.liveness import Decision, decide
 from gossamer.shrinking.decide.plan import Change, Channels, Fold, Indices, Plan, Size
-from gossamer.shrinking.decide.planner import NOT_VERIFIED, Verified, kept_indices, largest_verified_plan, make_plan
+from gossamer.shrinking.decide.planner import kept_indices, make_plan
+from gossamer.shrinking.decide.search import NOT_VERIFIED, Verified, largest_verified_plan
 
 __all__ = [
     "NOT_VERIFIED",

@@ -1,160 +1,22 @@
-"""The planner: make a plan from a decision, build it, verify it, and on failure pin what is to blame.
-
-The first plan removes every class that is not kept. If the module built from it fails or computes other outputs, the
-forward depends on units in a way that the analysis cannot see: on sizes that are hard-coded in it, nearly always. A
-forward that fails tells which class of modules is to blame: the units that its forwards count are pinned, at once for
-all modules of the class. If the outputs differ, nobody can be blamed: pinning all counted units gives a plan that
-holds, and bisection then finds those that can be removed after all.
-"""
+"""How a plan is made from a decision: what follows for parameters, biases, size attributes and attentions."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
-from gossamer.errors import GossamerError
 from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
 from gossamer.shrinking.analyse import NO_UNIT, SIZE_FROM_INPUT, Analysis
-from gossamer.shrinking.analyse.facts import Layer, abstract_values_in
-from gossamer.shrinking.decide import hard_coded, heads
-from gossamer.shrinking.decide.blame import Blame
+from gossamer.shrinking.analyse.facts import Layer
+from gossamer.shrinking.decide import hard_coded
 from gossamer.shrinking.decide.liveness import Decision, decide
 from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Plan, Size
 
-__all__ = ["NOT_VERIFIED", "Verified", "kept_indices", "largest_verified_plan", "make_plan"]
-
-Result = TypeVar("Result")
-Build = Callable[[Plan, Decision], Result | None]
-
-_ATTEMPTS = 8
-"""The largest number of further attempts; each costs a plan, a copy of the model and a few forward passes."""
-
-_BISECTIONS = 4
-"""The largest number of attempts to release some of the pins for which no module can be blamed."""
-
-_GRAPH_DIFFERS = "even its unchanged graph, as torch.export made it, gives other outputs. Use form='module'."
-_COPY_DIFFERS = (
-    "even an unchanged copy of it gives other outputs. Make sure that copy.deepcopy(model) computes what model does."
-)
-HARD_CODED = "its size is hard-coded in forward"
-NOT_VERIFIED = "without it forward fails or the outputs change (please report this)"
-
-
-@dataclass(frozen=True)
-class Verified(Generic[Result]):
-    """A plan with what was built from it and verified; `restricted` if units had to be pinned for that."""
-
-    plan: Plan
-    result: Result
-    restricted: bool
-
-
-def largest_verified_plan(analysis: Analysis, build: Build[Result]) -> Verified[Result]:
-    """The largest plan that can be built and verified.
-
-    Args:
-        analysis: the facts to plan from.
-        build: builds a plan and verifies the result; returns None if either fails.
-    """
-    found, last = _blame(analysis, build)
-    if found is None:
-        facts, decision = last
-        found = _pin(facts, build, hard_coded.counted_classes(facts, decision), HARD_CODED)
-        found = found or _pin(facts, build, _classes_by_dimension(facts, decision), NOT_VERIFIED)
-    if found is None:
-        raise GossamerError(
-            f"the model cannot be shrunk: {_GRAPH_DIFFERS if analysis.rewrites_graph else _COPY_DIFFERS}"
-        )
-    return found
-
-
-def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] | None, tuple[Analysis, Decision]]:
-    """Try; where the forward of a module fails, pin what the forwards of its class count, and try again.
-
-    A class with attention gets another chance first: heads of equal widths, then whole heads.
-    """
-    waiting = heads.variants(analysis) if analysis.heads else []
-    facts, pins = analysis, list[tuple[int, str]]()
-    for attempt in range(_ATTEMPTS):
-        plan, decision = make_plan(facts, pins)
-        with Blame() as blame:
-            result = build(plan, decision)
-        if result is not None:
-            return Verified(plan, result, restricted=attempt > 0 or facts.graph_could_do_more), (facts, decision)
-        failed = None if blame.path is None else type(facts.modules.get(blame.path, facts.model))
-        attends = any(isinstance(facts.modules.get(each.module), failed) for each in facts.heads) if failed else True
-        counted = _counted(facts, decision, failed)
-        if waiting and (attends or not counted):
-            facts = waiting.pop(0)()
-        elif counted:
-            pins += [(int(c), HARD_CODED) for group in counted for c in group]
-        else:
-            break
-    return None, (facts, decision)
-
-
-def _counted(analysis: Analysis, decision: Decision, failed: type[nn.Module] | None) -> list[Tensor]:
-    """What to pin when the forward of a class fails: the classes that it counts, else those that it computes."""
-    if failed is None:
-        return []
-    counted = hard_coded.counted_classes(analysis, decision, failed)
-    if counted:
-        return counted
-    own = [value for node, value in analysis.values.items() if isinstance(analysis.caller(node), failed)]
-    computed = [value.labels for result in own for value in abstract_values_in(result)]
-    return hard_coded.changing_classes(decision, computed)
-
-
-def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason: str) -> Verified[Result] | None:
-    """Pin all of these groups of classes; if that verifies, bisect for the groups that need no pin."""
-
-    def attempt(pinned: list[Tensor]) -> Verified[Result] | None:
-        plan, decision = make_plan(analysis, [(int(c), reason) for group in pinned for c in group])
-        result = build(plan, decision)
-        return None if result is None else Verified(plan, result, restricted=True)
-
-    best = attempt(groups) if groups else None
-    if best is None:
-        return None
-    pinned, waiting = list(groups), _halves(groups)
-    for _ in range(_BISECTIONS):
-        if not waiting:
-            break
-        released = waiting.pop()
-        fewer = [group for group in pinned if not any(group is other for other in released)]
-        found = attempt(fewer) if fewer else None
-        if found is not None:
-            pinned, best = fewer, found
-        else:
-            waiting += _halves(released)
-    return best
-
-
-def _halves(groups: list[Tensor]) -> list[list[Tensor]]:
-    middle = len(groups) // 2
-    return [groups[:middle], groups[middle:]] if middle else []
-
-
-def _classes_by_dimension(analysis: Analysis, decision: Decision) -> list[Tensor]:
-    """All classes, grouped by the first parameter dimension that they run along.
-
-    Kept ones too: some only fill a shape, which is another one when more classes are pinned.
-    """
-    seen = torch.zeros(len(decision.classes), dtype=torch.bool)
-    groups = []
-    for labels in analysis.parameter_labels():
-        classes = torch.unique(decision.classes[labels])
-        new = classes[~seen[classes]]
-        seen[new] = True
-        if new.numel():
-            groups.append(new)
-    return groups
+__all__ = ["kept_indices", "make_plan"]
 
 
 def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple[Plan, Decision]:

@@ -6,6 +6,7 @@ the rules of `analyse` expect.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -64,21 +65,32 @@ class TracedModel:
         nodes = [node for node in self.graph.nodes if node.op == "placeholder"]
         return [node for node, spec in zip(nodes, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
 
+    @functools.cached_property
+    def guards(self) -> nn.Module | None:
+        """Raises an error if it is called with inputs, flattened, that the graph was not exported for."""
+        found: nn.Module | None = getattr(self.program.module(), "_guards_fn", None)
+        return found
 
-def trace(model: nn.Module, call: Call, *, symbolic: Sequence[Set[int]] | None = None) -> TracedModel:
+
+def trace(
+    model: nn.Module, call: Call, *, symbolic: Sequence[Set[int]] | None = None, needed: Call | None = None
+) -> TracedModel:
     """Export the model on one call.
 
     Args:
         model: the module to export; it keeps its training or evaluation mode.
         call: the arguments that it is exported with.
         symbolic: for each tensor of the call, the dimensions to export as symbolic sizes; they must be two at least.
+        needed: stop as soon as the graph is bound to sizes that this call does not have.
 
     Raises:
-        GossamerError: when `torch.export` cannot trace the model.
+        GossamerError: when `torch.export` cannot trace the model, or it was stopped.
     """
-    with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention():
+    shapes = None if symbolic is None else _dynamic_shapes(model, call, symbolic)
+    with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), _quick(symbolic):
         warnings.simplefilter("ignore")
-        program = _export(model, call, None if symbolic is None else _dynamic_shapes(model, call, symbolic))
+        with nullcontext() if shapes is None else _stopping(_other_sizes(call, needed or call)):
+            program = _export(model, call, shapes)
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
         if mutations:
             program = functionalize(program, mutations)
@@ -143,8 +155,7 @@ def caller_path(node: fx.Node) -> str:
 
 def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
     try:
-        with nullcontext() if shapes is None else _short_sizes():
-            return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
+        return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         if "DynamicCache" in str(error):
             raise GossamerError(
@@ -170,20 +181,61 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
 
 @contextmanager
-def _short_sizes() -> Iterator[None]:
-    """Stop an export in which a symbolic size becomes a long expression: from there on it takes minutes."""
+def _quick(symbolic: Sequence[Set[int]] | None) -> Iterator[None]:
+    """Leave out of an export what is not needed here: the source line of every operation, a sixth of the time.
+
+    With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
+    """
+    from torch._dynamo import config as dynamo  # slow to import; an export does it anyway
+
+    traces = fx.config.do_not_emit_stack_traces
+    fx.config.do_not_emit_stack_traces = True
+    try:
+        with nullcontext() if symbolic is None else dynamo.patch(fake_tensor_cache_enabled=False):
+            yield
+    finally:
+        fx.config.do_not_emit_stack_traces = traces
+
+
+@contextmanager
+def _stopping(sizes: Mapping[int, int]) -> Iterator[None]:
+    """Stop an export in which a symbolic size becomes a long expression: from there on it takes minutes.
+
+    Also stop where the guards so far refuse the call whose symbolic sizes are these instead of those of the example.
+    """
+    checked: set[Any] = set()
 
     def check(module: nn.Module, inputs: Any, outputs: Any) -> None:
         del inputs
-        sizes = (n for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) for n in leaf.shape)
-        if any(isinstance(n, torch.SymInt) and n.node.expr.count_ops() > _LONGEST_SIZE for n in sizes):
+        shapes: Any = (leaf.shape for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor))
+        symbolic = [n.node for shape in shapes for n in shape if isinstance(n, torch.SymInt)]
+        if any(node.expr.count_ops() > _LONGEST_SIZE for node in symbolic):
             raise GossamerError(f"the output of a {type(module).__name__} has a size that is a long expression")
+        for guard in symbolic[0].shape_env.guards if symbolic else ():
+            if guard.expr not in checked and _refuses(guard.expr, symbolic[0].shape_env, sizes):
+                raise GossamerError(f"the graph would need {guard.expr}")
+            checked.add(guard.expr)
 
     handle = hooks.register_module_forward_hook(check)
     try:
         yield
     finally:
         handle.remove()
+
+
+def _refuses(guard: Any, environment: Any, sizes: Mapping[int, int]) -> bool:
+    """Whether a guard is false at other sizes than those of the example."""
+    hints = {symbol: environment.backed_var_to_val.get(symbol) for symbol in guard.free_symbols}
+    values = {symbol: sizes.get(int(hint)) for symbol, hint in hints.items() if hint is not None}
+    return len(values) == len(hints) and None not in values.values() and guard.subs(values) == False  # noqa: E712
+
+
+def _other_sizes(call: Call, other: Call) -> dict[int, int]:
+    """The sizes of a call with those that the other one has in their place; no sizes that have several."""
+    tensors = zip(call.tensors(), other.tensors(), strict=True)
+    pairs = {pair for own, new in tensors for pair in zip(own.shape, new.shape, strict=True)}
+    changed = {pair for pair in pairs if pair[0] != pair[1]}
+    return {size: new for size, new in changed if sum(pair[0] == size for pair in changed) == 1}
 
 
 def is_mutation(node: fx.Node) -> bool:

@@ -76,7 +76,8 @@ def _aliases(node: fx.Node, mutation: fx.Node) -> set[fx.Node]:
 def _aliased_inputs(node: fx.Node) -> list[fx.Node]:
     """The inputs that the result of an operation may share memory with."""
     if not isinstance(node.target, OpOverload):
-        return node.all_input_nodes if node.op == "call_function" else []  # getitem of a tuple of views
+        parts = [n for n in node.all_input_nodes if not _returns_own_tensors(n)]  # getitem of a list of views
+        return parts if node.op == "call_function" else []
     if node.target.overloadpacket in _MAY_ALIAS:
         return node.all_input_nodes[:1]
     schema = node.target._schema
@@ -85,6 +86,14 @@ def _aliased_inputs(node: fx.Node) -> list[fx.Node]:
     # Of `add_(x, y)` the result is x: it shares nothing with y.
     aliased = [place for place, argument in enumerate(schema.arguments) if argument.alias_info is not None]
     return [node.args[place] for place in aliased if isinstance(node.args[place], fx.Node)]  # type: ignore[misc]
+
+
+def _returns_own_tensors(node: fx.Node) -> bool:
+    """Whether an operation returns several tensors that share memory with nothing, such as `topk`."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    returns = node.target._schema.returns
+    return len(returns) > 1 and all(result.alias_info is None for result in returns)
 
 
 def _replace(node: fx.Node) -> None:

@@ -54,12 +54,13 @@ class InnerLoop:
         self._bias = kernel.constant(ordered) if np.any(bias) else ""
         self._starts = [kernel.constant(starts) for starts in weight.block_starts] if weight.blocks > 1 else []
 
-    def write(self, finish: Callable[[], None], partial: str = "") -> None:
+    def write(self, finish: Callable[[], None], partial: str = "", meanwhile: Sequence[str] = ()) -> None:
         """Write the loops.
 
         `base` points to the input of the first sum in this block, `block` is the number of the block if there are
         several, and `partial` the C expression for the address of the sums of the `o`-th list between two blocks.
-        `finish` writes what is done with the sums of the output channel `self.output`.
+        `finish` writes what is done with the sums of the output channel `self.output`. `meanwhile` are lines that are
+        executed once for each list.
         """
         code, weight = self.kernel.code, self.weight
         from_value, from_offset = (f" + {starts}[block]" for starts in self._starts) if self._starts else ("", "")
@@ -69,6 +70,7 @@ class InnerLoop:
         code.add(f"const {_c_type(weight.offsets)} *at = {self._offsets}{from_offset};")
         code.add(f"const {_c_type(weight.counts)} *count = {self._counts}{from_count};")
         with code.loop("o", self.outputs):
+            code.add(*meanwhile)
             first = self.splat(f"{self._bias}[o]" if self._bias else "0.0f")
             code.add(f"{self.kind} {', '.join(f'{name} = {first}' for name in self.sums)};")
             if partial:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.inference.kernel import Array, Kernel
+from gossamer.inference.kernel import FLOATS_IN_A_LINE, Array, Kernel
 from gossamer.inference.operations.convolution.epilogue import finish_tile
 from gossamer.inference.operations.convolution.inner_loop import InnerLoop, tile_loop
 from gossamer.inference.operations.convolution.phases import Phase
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gossamer.inference.operations.convolution.operation import Convolution
 
 __all__ = ["Planes", "emit_over_positions"]
+
+_MOST_FETCHED = 16  # lines of the cache, for each output channel of a tile
 
 
 @dataclass(frozen=True)
@@ -183,12 +185,14 @@ def emit_over_positions(layer: Convolution, kernel: Kernel) -> None:
         _write_copy(planes, kernel, tile, per_block, copies, row, block)
         with tile_loop(code, "c", vectors, tile.columns) as (column, number):
             code.add(f"const float *base = {copies} + {index([column], [planes.vector])};")
-            partial = ""
+            partial, meanwhile = "", []
             if blocks > 1:
                 across = math.ceil(vectors / tile.columns)
                 sums = kernel.scratch(loop.outputs * across * tile.sums * planes.vector)
                 partial = f"(V{planes.vector} *){sums} + (o * {across} + {number}) * {tile.sums}"
-            loop.write(lambda: finish_tile(layer, kernel, planes, tile, loop, (row, column)), partial)
+                part = index([block, number], [across, 1])
+                meanwhile = _fetch_ahead(planes, kernel, tile, row, part, blocks * across)
+            loop.write(lambda: finish_tile(layer, kernel, planes, tile, loop, (row, column)), partial, meanwhile)
 
 
 @contextmanager
@@ -199,6 +203,31 @@ def _block_loop(kernel: Kernel, blocks: int) -> Iterator[str]:
         return
     with kernel.code.loop("block", blocks):
         yield "block"
+
+
+def _fetch_ahead(planes: Planes, kernel: Kernel, tile: Tile, row: str, part: str, parts: int) -> list[str]:
+    """Lines that fetch what the next tile of rows reads of channel `o`, the `part`-th of so many parts.
+
+    Without them, the copy for that tile waits for the memory: processors do not foresee reads of a few rows of each
+    channel. Channels often lie a power of two apart. A part of all of them then falls into few sets of the first-level
+    cache, and the block that is in it stays. Behind an input of the network lies that of the next sample, of which the
+    last tile fetches the first rows.
+    """
+    channel, row_stride, column_stride = planes.layer.planes(kernel.inputs[0].strides)
+    rows, channels, outputs = planes.phase.rows, kernel.inputs[0].shape[1], len(planes.weight)
+    lines = math.ceil(tile.rows * rows.stride * row_stride / FLOATS_IN_A_LINE / parts)
+    if row == "0" or column_stride != 1 or lines * math.ceil(channels / outputs) > _MOST_FETCHED:
+        return []
+    last = rows.stride * (tile.rows - 1) + max(rows.offsets)  # that this tile reads
+    behind = index([row], [rows.stride * row_stride], (last + 1) * row_stride)
+    first = f"({row} < {rows.count - tile.rows} ? {behind} : {channels * channel})"
+    kernel.code.add(f"const float *next = x0 + {index([f'({part})', first], [lines * FLOATS_IN_A_LINE, 1])};")
+    found = [f"const float *ahead = next + o * {channel};"]
+    for start in range(0, channels, outputs):
+        offsets = [start * channel + line * FLOATS_IN_A_LINE for line in range(lines)]
+        fetch = [f"__builtin_prefetch(ahead + {offset});" for offset in offsets]
+        found += [f"if (o < {channels - start}) {{", *fetch, "}"] if start + outputs > channels else fetch
+    return found
 
 
 def _write_copy(planes: Planes, kernel: Kernel, tile: Tile, per_block: int, target: str, row: str, block: str) -> None:

@@ -88,9 +88,9 @@ def matmul_with_mask(analysis: Analysis, node: fx.Node) -> Any:
 
 def _sum_to_one(analysis: Analysis, node: fx.Node) -> bool:
     """Whether a value is a softmax over its last dimension, so that what it averages stays a constant if it is one."""
-    while node.target in _SAME_VALUES and not analysis.in_training(node):
+    while node.target in _SAME_VALUES and not analysis.drops(node):
         node = node.all_input_nodes[0]
-    if node.target is not aten.softmax.int or analysis.in_training(node):
+    if node.target is not aten.softmax.int:
         return False
     return int(arguments(node)["dim"]) in (-1, len(node.meta["val"].shape) - 1)
 
@@ -135,7 +135,7 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
     if scores is not None and named["attn_mask"] is not None:
         mask = analysis.value(named["attn_mask"])
         scores = unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)))
-    weights = not analysis.in_training(node) and _attends(analysis, named["attn_mask"])
+    weights = not analysis.drops(node) and _attends(analysis, named["attn_mask"])
     result = None if scores is None else _product(analysis, path, scores, value, weights=weights)
     if result is None or scores is None:
         return _mixes_units(analysis, node)

@@ -121,7 +121,7 @@ def glu(analysis: Analysis, node: fx.Node) -> AbstractValue:
 def dropout(analysis: Analysis, node: fx.Node) -> AbstractValue:
     """The identity in evaluation mode; in training mode the only constant that stays one is zero."""
     source = analysis.value(node.all_input_nodes[0])
-    if not analysis.in_training(node):
+    if not analysis.drops(node):
         return source
     constant, known = unexpand(source.constant, source.known)
     return AbstractValue(source.labels, source.constant, (known & (constant == 0)).expand(source.shape))

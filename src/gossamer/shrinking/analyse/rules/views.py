@@ -7,6 +7,7 @@ element by element.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ VIEWS: set[OpOverload] = _PERMUTATIONS | {
     aten.reshape_as.default,
 }
 
-_PARTIAL: set[OpOverload] = {aten.slice.Tensor, aten.select.int, aten.narrow.default}
+_PARTIAL: set[OpOverload] = {aten.select.int, aten.narrow.default}
 _SPLITS: set[OpOverload] = {
     aten.split.Tensor,
     aten.split.sizes,
@@ -152,6 +153,9 @@ def _takes_a_part(node: fx.Node) -> bool:
     """Whether a part of the input may be left out: by a slice, or by a split of which not every part is read."""
     if node.target in _SPLITS:
         return len({user.args[1] for user in node.users if user.users}) < len(node.meta["val"])
+    if node.target is aten.slice.Tensor:  # `x[:]`, as the exporter writes it
+        named = arguments(node)
+        return not (named["start"] in (None, 0) and named["end"] in (None, sys.maxsize) and named["step"] == 1)
     return node.target in _PARTIAL
 
 

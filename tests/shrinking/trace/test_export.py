@@ -1,0 +1,54 @@
+"""Exports: what is left out of them to be quick does not change the graph, and one that is of no use is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from gossamer.errors import GossamerError
+from gossamer.example import Call
+from gossamer.shrinking.trace import export, trace
+
+
+class Branching(nn.Module):
+    """Has a branch on the length before its first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.first(x * 2 if x.shape[1] < 6 else x)))
+
+
+CALL = Call((torch.zeros(2, 5, 4),), {})
+FREE = [{0, 1}]
+
+
+def nodes(graph: fx.Graph) -> list[str]:
+    return [f"{node.format_node()} {getattr(node.meta.get('val'), 'shape', '')}" for node in graph.nodes]
+
+
+@pytest.mark.parametrize("symbolic", [None, FREE])
+def test_a_quick_export_is_a_plain_one(symbolic: list[set[int]] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = trace(Branching(), CALL, symbolic=symbolic)
+    assert not any(node.stack_trace for node in quick.graph.nodes)
+    monkeypatch.setattr(export, "_quick", lambda _: contextlib.nullcontext())
+    plain = trace(Branching(), CALL, symbolic=symbolic)
+    assert any(node.stack_trace for node in plain.graph.nodes)
+    assert nodes(quick.graph) == nodes(plain.graph)
+    assert not fx.config.do_not_emit_stack_traces
+
+
+@pytest.mark.parametrize(("length", "stops"), [(5, False), (3, False), (7, True)])
+def test_an_export_stops_where_it_refuses_the_sizes_that_are_needed(length: int, stops: bool) -> None:
+    model = Branching()
+    seen = []
+    model.last.register_forward_hook(lambda *_: seen.append(True))
+    needed = Call((torch.zeros(3, length, 4),), {})
+    with pytest.raises(GossamerError, match="would need") if stops else contextlib.nullcontext():
+        trace(model, CALL, symbolic=FREE, needed=needed)
+    assert bool(seen) is not stops
