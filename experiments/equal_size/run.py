@@ -65,10 +65,14 @@ FILE = ResultsFile(FOLDER / "results.jsonl", Job, TradeoffPoint)
 
 
 def sizes(dataset: str, kind: str) -> list[float]:
-    """The sizes of integrated Tl1 in the table, and the published ones; after `shrink`, half of what l1 leaves."""
+    """The sizes of integrated Tl1 in the table, and the published ones.
+
+    After `shrink`, half of what l1 leaves there of the MACs or of the weights, whichever is smaller.
+    """
     outcomes = read_outcomes(FOLDER.parent / "table" / f"{dataset}.jsonl")
     if kind == "dense_flops":
-        return [_rounded(mean(each.small_flops for each in _of(L1, outcomes)) / 2)]
+        left = [(each.small_flops, each.small_params) for each in _of(L1, outcomes)]
+        return [_rounded(min(map(mean, zip(*left, strict=True))) / 2)]
     found = [mean(getattr(each.result, FIELDS[kind]) for each in _of(ITL, outcomes))]
     if dataset in WITH_PUBLISHED:
         found.append(getattr(PUBLISHED[dataset, ITL.key], FIELDS[kind]))
@@ -89,7 +93,7 @@ def jobs(dataset: str) -> Iterator[Job]:
         for kind, methods in METHODS.items():
             for size in sizes(dataset, kind):
                 yield from (Job(dataset, method.key, kind, size, seed) for method in methods)
-            if kind == "dense_flops":  # the size that half of which the others are asked for
+            if kind == "dense_flops":  # l1 at the size of which the others are asked for a half
                 yield Job(dataset, L1.key, kind, _rounded(2 * sizes(dataset, kind)[0]), seed)
 
 
@@ -99,6 +103,8 @@ def train(job: Job) -> TradeoffPoint:
     chosen: dict[str, Any] = {**defaults(job.dataset, name, job.kind), "epochs": EPOCHS[job.dataset]}
     chosen.pop("compact_every", None)
     chosen[f"target_{job.kind}"] = job.size
+    if job.kind == "dense_flops":  # weights and MACs are both to be small
+        chosen["cost_exponent"] = 0.0
     config = TrainingConfig(dataset=job.dataset, regularizer=name, seed=job.seed, **chosen)
     arithmetic = torch.bfloat16 if job.dataset in BFLOAT16 else torch.float32
     target = gossamer.Target(**{job.kind: job.size})
