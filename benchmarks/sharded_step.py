@@ -10,7 +10,6 @@ each other.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -23,15 +22,14 @@ from tempfile import TemporaryDirectory
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from scaling import options, show
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
 import gossamer
 from gossamer_lab.bench.memory import peak_extra_bytes
-from gossamer_lab.bench.page import publish
-from gossamer_lab.bench.result import Machine, Result, Value
+from gossamer_lab.bench.result import Value
 
-_HERE = Path(__file__).parent
 _GROUPS = ("outputs", "inputs", "units")
 
 
@@ -120,22 +118,15 @@ def main(width: int, repeats: int, *, write: bool) -> None:
             mp.spawn(measure, (processes, port, width, repeats, folder), nprocs=processes)
             rows += json.loads(Path(folder, "rows.json").read_text())
     torch.set_num_threads(1)
-    result = Result(
+    show(
         name="sharded-step",
         title=f"a step of SGD under fully_shard with and without a group lasso, {16 * width**2:,} weights",
         note="the smallest time of the first process; temporary memory and bytes for each step and process.",
-        machine=Machine.here(),
-        rows=tuple(rows),
+        rows=rows,
+        write=write,
     )
-    print(result.table().markdown())
-    if write:
-        publish(result, _HERE / "results", _HERE.parent / "docs" / "scaling.md")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="write the result file and the page")
-    given = parser.parse_args()
+    given = options(__doc__, width=1024, repeats=20)
     main(given.width, given.repeats, write=given.write)

@@ -8,19 +8,17 @@ Both are run in turns; the smallest time of each counts.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gossamer_lab.bench.page import publish
-from gossamer_lab.bench.result import Machine, Result, Value
+from scaling import options, show
+
+from gossamer_lab.bench.result import Value
 from gossamer_lab.training import SETTINGS
 
-_HERE = Path(__file__).parent
 _STRENGTHS = [1e-5 * 2**power for power in range(12)]
 
 
@@ -39,7 +37,7 @@ def seconds(workers: int, points: int, epochs: int) -> float:
 
 
 def main(points: int, epochs: int, repeats: int, *, write: bool) -> None:
-    """Time one and two workers in turns."""
+    """Time one and two workers in turns, on a grid of twice as many trainings as points."""
     best = dict.fromkeys((1, 2), float("inf"))
     for _ in range(repeats):
         for workers in best:
@@ -49,23 +47,15 @@ def main(points: int, epochs: int, repeats: int, *, write: bool) -> None:
         {"workers": workers, "trials": 2 * points, "seconds": taken, "time vs one": taken / best[1]}
         for workers, taken in best.items()
     ]
-    result = Result(
+    show(
         name="sweep-workers",
         title=f"a grid of {2 * points} trainings on DIGITS, {epochs} epochs each",
         note="seconds: wall time of the command, start-up included; the smaller of the repetitions.",
-        machine=Machine.here(),
-        rows=tuple(rows),
+        rows=rows,
+        write=write,
     )
-    print(result.table().markdown())
-    if write:
-        publish(result, _HERE / "results", _HERE.parent / "docs" / "scaling.md")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=int, default=12, help="strengths of the grid; twice as many trainings")
-    parser.add_argument("--epochs", type=int, default=SETTINGS["digits"]["epochs"], help="of each training")
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="write the result file and the page")
-    given = parser.parse_args()
+    given = options(__doc__, points=12, epochs=int(SETTINGS["digits"]["epochs"]), repeats=2)
     main(given.points, given.epochs, given.repeats, write=given.write)

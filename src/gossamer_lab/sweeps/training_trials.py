@@ -74,6 +74,9 @@ class TrainingTrial:
 
 def work_on_trainings(search: Search, url: str, trial: TrainingTrial) -> None:
     """Be a worker process of a search, until it ends, SIGTERM comes, or the process that started this one is killed."""
+    from optuna.exceptions import OptunaError
+    from sqlalchemy.exc import SQLAlchemyError
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent passes it on as SIGTERM
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if parent := multiprocessing.parent_process():
@@ -81,8 +84,8 @@ def work_on_trainings(search: Search, url: str, trial: TrainingTrial) -> None:
     try:
         with suppress(KeyboardInterrupt), open_search(search, url) as study:
             work(study, search, trial)
-    except GossamerError as error:
-        sys.exit(f"error: a worker has ended: {error}")
+    except (GossamerError, OptunaError, SQLAlchemyError) as error:  # the last two: the database has gone away
+        sys.exit(f"error: a worker has ended: {str(error).splitlines()[0]}")
 
 
 def _end_with(parent: BaseProcess) -> None:

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 from optuna import TrialPruned
+from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState, create_trial
 from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from gossamer.errors import GossamerError
+from gossamer_lab.sweeps import training_trials
 from gossamer_lab.sweeps.integrity import DamagedStorageError, seal
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
 from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states
@@ -229,6 +232,24 @@ def test_a_slot_whose_worker_has_crashed_is_not_done(tmp_path):
             study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
         assert not states(study).done
         assert states(study).failed == 0
+
+
+GONE = [
+    GossamerError("it is gone"),
+    StorageInternalError("it is gone\n"),
+    OperationalError("", {}, OSError("it is gone")),
+]
+
+
+@pytest.mark.parametrize("error", GONE, ids=lambda error: type(error).__name__)
+def test_a_worker_without_its_database_ends_with_one_line(error, tmp_path, monkeypatch):
+    def work_without(*args):
+        raise error
+
+    monkeypatch.setattr(training_trials, "work", work_without)
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)  # those of this process
+    with pytest.raises(SystemExit, match=r"a worker has ended: .*it is gone$"):
+        training_trials.work_on_trainings(*grid(tmp_path), None)
 
 
 def test_a_pareto_search_has_as_many_trials_as_asked_for(tmp_path):

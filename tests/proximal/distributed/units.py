@@ -79,7 +79,7 @@ def check_units(flat):
             assert other_dead == dead
 
 
-def target_training(recipe, target, name, spread=alone, share=alone, optimizer_of=optimizer_of, example=True):
+def with_target(recipe, target, name, spread=alone, share=alone, optimizer_of=optimizer_of, example=True):
     model, (x, y) = built(Net), batch(IMAGES[1])
     regularizer = getattr(gossamer, recipe)(model, example=x)
     if not example:  # non-zeros are counted, as they are on sharded weights
@@ -87,9 +87,33 @@ def target_training(recipe, target, name, spread=alone, share=alone, optimizer_o
     model = spread(model)
     optimizer = optimizer_of(name, model.parameters())
     handle = gossamer.attach(optimizer, regularizer, target=target, steps=50)
-    train(model, optimizer, share(x), share(y), 52)
+    return model, optimizer, handle, (share(x), share(y))
+
+
+def target_training(*case, **options):
+    model, optimizer, handle, data = with_target(*case, **options)
+    train(model, optimizer, *data, 52)
     assert handle.held
     return model, handle.reached
+
+
+def check_resumed_zero():
+    """A training with ZeRO, units and a target goes on from its checkpoint as if it had not been interrupted."""
+    case = "unit_tl1", gossamer.Target(params=0.4), "Adam", data_parallel, own_part, zero_of
+    expected, _ = target_training(*case)
+    model, optimizer, handle, data = with_target(*case)
+    train(model, optimizer, *data, 30)
+    optimizer.consolidate_state_dict(0)
+    saved = [optimizer.state_dict() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(saved)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    handle.remove()
+    model, optimizer, handle, data = with_target(*case)
+    model.load_state_dict(state)
+    optimizer.load_state_dict(saved[0])
+    assert handle.steps == 30
+    train(model, optimizer, *data, 22)
+    same(dict(expected.named_parameters()), model, "resumed")
 
 
 def check_targets():

@@ -17,7 +17,7 @@ from .refusals import check_refusals
 from .stages import check_stages
 from .traffic import check_bytes, check_bytes_of_units, check_bytes_of_zero
 from .trainings import check_trainings
-from .units import check_targets, check_units
+from .units import check_resumed_zero, check_targets, check_units
 
 
 def main(folder):
@@ -45,6 +45,7 @@ def main(folder):
         layouts = [(fully_sharded,), (lambda model: tensor_parallel(flat, model), True), (lambda model: model, True)]
         part(check_checkpoint, folder, layouts)
         part(check_gathered, folder)
+        part(check_resumed_zero)
     dist.barrier()
     dist.destroy_process_group()
 
