@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from gossamer_lab.sweeps import Bisection, Study
 
-__all__ = ["MostAccurateWithinSize", "SmallestAfterShrink", "SmallestWithinDrop"]
+__all__ = ["MostAccurateWithinSize", "SmallestWithinDrop"]
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,6 @@ class SmallestWithinDrop:
     def study(self, name: str, strengths: tuple[float, ...], trials: int) -> Study:
         """Return the study over the strengths: a bisection."""
         return Bisection(name, {"strength": strengths}, trials)
-
-
-@dataclass(frozen=True)
-class SmallestAfterShrink(SmallestWithinDrop):
-    """The same with the MACs and weights that are left by `shrink`, zeros included."""
-
-    def value(self, figures: Mapping[str, float]) -> float:
-        """Return log10 of the mean, at most 0; if infeasible, 1 plus the missing accuracy."""
-        left = {"flops_kept": figures["small_flops"], "params_kept": figures["small_params"]}
-        return super().value({**figures, **left})
 
 
 @dataclass(frozen=True)

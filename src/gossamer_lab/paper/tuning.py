@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gossamer.errors import GossamerError
-from gossamer_lab.paper.criteria import MostAccurateWithinSize, SmallestAfterShrink, SmallestWithinDrop
+from gossamer_lab.paper.criteria import MostAccurateWithinSize, SmallestWithinDrop
 from gossamer_lab.paper.methods import DENSE, Method
 from gossamer_lab.paper.outcomes import Job
 from gossamer_lab.paper.recipes import Recipe
@@ -91,17 +91,14 @@ class _Objective:
     def __call__(self, parameters: dict[str, float]) -> tuple[float, dict[str, float]]:
         job = Job(self.search.method.key, self.search.configuration(parameters))
         try:
-            outcome = train_job(self.workspace, job)
+            result = train_job(self.workspace, job).result
         except DivergedError as error:
             raise NoValueError(str(error)) from None
-        result = outcome.result
         figures = {
             "accuracy": result.accuracy,
             "flops_kept": result.flops_kept,
             "params_kept": result.params_kept,
         }
-        if isinstance(self.search.criterion, SmallestAfterShrink):
-            figures |= {"small_flops": outcome.small_flops, "small_params": outcome.small_params}
         if self.dense is not None:
             figures["accuracy_dense"] = self.dense
         return self.search.criterion.value(figures), figures

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gossamer_lab.paper.criteria import MostAccurateWithinSize, SmallestAfterShrink, SmallestWithinDrop
+from gossamer_lab.paper.criteria import MostAccurateWithinSize, SmallestWithinDrop
 from gossamer_lab.sweeps import Bisection
 
 
@@ -25,13 +25,6 @@ def test_the_smallest_that_is_accurate_enough() -> None:
     assert values[2] == pytest.approx(1.01)  # refused, and by how much
     assert criterion.value(figures(0.95, 0.0, 0.0)) == 1  # nothing is left
     assert isinstance(criterion.study("s", (1.0, 2.0, 3.0), 2), Bisection)
-
-
-def test_the_smallest_after_shrink() -> None:
-    criterion = SmallestAfterShrink(drop=0.01)
-    left = {"small_flops": 0.01, "small_params": 0.1}
-    assert criterion.value({**figures(0.94, 0.5, 0.5), **left}) == pytest.approx(-1.5)
-    assert criterion.value({**figures(0.93, 0.5, 0.5), **left}) == pytest.approx(1.01)
 
 
 def test_the_most_accurate_that_is_small_enough() -> None:
