@@ -28,7 +28,7 @@ def main(epochs):
 
     model = nn.Sequential(nn.Linear(64, 200), nn.ReLU(), nn.Linear(200, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    handle = gossamer.attach(optimizer, gossamer.integrated_tl1(model, strength=2e-3))
+    handle = gossamer.attach(optimizer, gossamer.integrated_tl1(model, strength=7e-4))
     accelerator = Accelerator(cpu=True)
     loader = DataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

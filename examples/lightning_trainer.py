@@ -44,7 +44,7 @@ def main(epochs):
 
     model = Digits()
     callback = SparsityCallback(
-        lambda model: gossamer.integrated_tl1(model, strength=2e-3), hold_at=0.75, compact_every=2
+        lambda model: gossamer.integrated_tl1(model, strength=7e-4), hold_at=0.75, compact_every=2
     )
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(

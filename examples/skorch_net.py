@@ -33,7 +33,7 @@ def main(epochs):
         optimizer__momentum=0.9,
         criterion=nn.CrossEntropyLoss,
         verbose=0,
-        callbacks=[("sparsity", SparsityCallback(lambda module: gossamer.integrated_tl1(module, 2e-3), example))],
+        callbacks=[("sparsity", SparsityCallback(lambda module: gossamer.integrated_tl1(module, 7e-4), example))],
     )
     net.fit(images, labels)
     for epoch, kept in enumerate(net.history[:, "gossamer/params_kept"]):

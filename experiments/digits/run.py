@@ -24,7 +24,8 @@ SEEDS = (0, 1, 2)
 
 def results_of(seed: int, folder: Path) -> list[RunResult]:
     path = folder / f"seed-{seed}"
-    words = ["train", "digits", "--target-params", "1%", "--seed", str(seed), "--run-dir", str(path), "--resume"]
+    words = ["train", "digits", "--target-params", "1%", "--seed", str(seed), "--run-dir", str(path)]
+    words += ["--resume"] * (path / "config.json").exists()
     subprocess.run([sys.executable, "-m", "gossamer_lab", *words], check=True)
     return [RunDirectory(path / name).read_result() for name in ("", "l1", "dense")]
 

@@ -1,42 +1,53 @@
-"""The paper's table at equal size: l1, SGL, CGES and integrated Tl1 by targets, so that only accuracies differ.
+"""The paper's table at equal size: all methods by targets, so that only accuracies differ.
 
-    OMP_NUM_THREADS=1 python experiments/equal_size/run.py [MINUTES]   # trains what results.jsonl lacks, then the table
+    OMP_NUM_THREADS=1 python experiments/equal_size/run.py [MINUTES] [DATASET ...]  # train the missing, then tables
 
-The sizes are those that integrated Tl1 has in experiments/table and, for three data sets, the published ones. Every
-training is one line of results.jsonl. A run that is interrupted, or ends after MINUTES, continues with the first
+Every training is one line of results.jsonl. A run that is interrupted, or ends after MINUTES, continues with the first
 training that is missing.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-import time
-import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
 
+import gossamer
 from gossamer.files import write_atomically
-from gossamer_lab.paper.methods import ITL, METHODS, TABLE
-from gossamer_lab.paper.outcomes import read_outcomes
+from gossamer_lab.paper.methods import ITL, L1, TABLE, Method
+from gossamer_lab.paper.outcomes import Outcome, read_outcomes
 from gossamer_lab.paper.published import DATASET_LABELS, PUBLISHED
-from gossamer_lab.reporting.tables import Table, percent
+from gossamer_lab.reporting.results import ResultsFile
+from gossamer_lab.reporting.tables import Table, mean_std, percent
 from gossamer_lab.training import TrainingConfig, defaults, load_dataset
-from gossamer_lab.training.path import PathSettings, TradeoffPoint, from_scratch
+from gossamer_lab.training.path import TradeoffPoint, train_to_target
 
 FOLDER = Path(__file__).parent
-RESULTS = FOLDER / "results.jsonl"
 SEEDS = range(3)
 # Fewer epochs than in experiments/table, the same for all methods: a night on two cores for everything.
 EPOCHS = {"pendigits": 40, "sdd": 10, "mnist": 6, "fashion-mnist": 6, "cifar-10": 8}
+# The large images in bfloat16 arithmetic, which halves the time; weights and sizes are float32.
+BFLOAT16 = ("mnist", "fashion-mnist", "cifar-10")
 WITH_PUBLISHED = ("pendigits", "sdd", "mnist")
-FIELDS = {"params": "params_kept", "flops": "flops_kept"}
+
+UNIT = Method("unit-tl1", "unit Tl1", "unit Tl1", "unit-tl1")
+ON_UNITS = (
+    L1,
+    Method("sgl-units", "SGL, units", "SGL", "sparse-group-lasso-of-units"),
+    Method("cges-units", "CGES, units", "CGES", "combined-group-exclusive-of-units"),
+    Method("itl-units", "integrated Tl1, units", "ITL", "integrated-tl1-of-units"),
+    UNIT,
+)
+# What is counted, and by which methods: after `shrink`, those whose groups are what `shrink` removes.
+METHODS = {"params": (*TABLE, UNIT), "flops": (*TABLE, UNIT), "dense_flops": ON_UNITS}
+FIELDS = {"params": "params_kept", "flops": "flops_kept", "dense_flops": "dense_flops"}
+TABLES = {"table.md": ("params", "flops"), "units.md": ("dense_flops",)}
 
 
 @dataclass(frozen=True)
@@ -50,83 +61,90 @@ class Job:
     seed: int
 
 
+FILE = ResultsFile(FOLDER / "results.jsonl", Job, TradeoffPoint)
+
+
 def sizes(dataset: str, kind: str) -> list[float]:
+    """The sizes of integrated Tl1 in the table, and the published ones.
+
+    After `shrink`, half of what l1 leaves there of the MACs or of the weights, whichever is smaller.
+    """
     outcomes = read_outcomes(FOLDER.parent / "table" / f"{dataset}.jsonl")
-    ours = mean(getattr(each.result, FIELDS[kind]) for each in outcomes if each.job.key == ITL.key)
-    found = [ours]
+    if kind == "dense_flops":
+        left = [(each.small_flops, each.small_params) for each in _of(L1, outcomes)]
+        return [_rounded(min(map(mean, zip(*left, strict=True))) / 2)]
+    found = [mean(getattr(each.result, FIELDS[kind]) for each in _of(ITL, outcomes))]
     if dataset in WITH_PUBLISHED:
         found.append(getattr(PUBLISHED[dataset, ITL.key], FIELDS[kind]))
-    return [float(f"{size:.3g}") for size in found]
+    return [_rounded(size) for size in found]
 
 
-def jobs() -> Iterator[Job]:
-    for dataset in EPOCHS:
-        for seed in SEEDS:  # all methods of one seed first: a table of fewer seeds is a table as well
-            for kind in FIELDS:
-                for size in sizes(dataset, kind):
-                    yield from (Job(dataset, method.key, kind, size, seed) for method in TABLE)
+def _of(method: Method, outcomes: list[Outcome]) -> list[Outcome]:
+    return [each for each in outcomes if each.job.key == method.key]
+
+
+def _rounded(size: float) -> float:
+    return float(f"{size:.3g}")
+
+
+def jobs(dataset: str) -> Iterator[Job]:
+    """All trainings of a data set; all methods of one seed first: a table of fewer seeds is a table as well."""
+    for seed in SEEDS:
+        for kind, methods in METHODS.items():
+            for size in sizes(dataset, kind):
+                yield from (Job(dataset, method.key, kind, size, seed) for method in methods)
+            if kind == "dense_flops":  # l1 at the size of which the others are asked for a half
+                yield Job(dataset, L1.key, kind, _rounded(2 * sizes(dataset, kind)[0]), seed)
 
 
 def train(job: Job) -> TradeoffPoint:
-    name = METHODS[job.method].regularizer
+    """Train to the target of a job."""
+    name = next(method.regularizer for method in METHODS[job.kind] if method.key == job.method)
     chosen: dict[str, Any] = {**defaults(job.dataset, name, job.kind), "epochs": EPOCHS[job.dataset]}
     chosen.pop("compact_every", None)
     chosen[f"target_{job.kind}"] = job.size
+    if job.kind == "dense_flops":  # weights and MACs are both to be small
+        chosen["cost_exponent"] = 0.0
     config = TrainingConfig(dataset=job.dataset, regularizer=name, seed=job.seed, **chosen)
-    settings = PathSettings(config, job.kind, [job.size], epochs_each=1)
-    point, _ = next(from_scratch(settings, load_dataset(config)))
-    return point
+    arithmetic = torch.bfloat16 if job.dataset in BFLOAT16 else torch.float32
+    target = gossamer.Target(**{job.kind: job.size})
+    return train_to_target(config, target, load_dataset(config), arithmetic)[0]
 
 
-def known() -> dict[Job, TradeoffPoint]:
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    values = [json.loads(line) for line in lines]
-    return {Job(**value["job"]): TradeoffPoint(**value["point"]) for value in values}
-
-
-def run(minutes: float) -> None:
-    done, started = known(), time.monotonic()
-    for job in jobs():
-        if job in done:
-            continue
-        if time.monotonic() - started > 60 * minutes:
-            return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # layers of one unit are meant at these sizes
-            point = train(job)
-        with RESULTS.open("a") as file:
-            file.write(json.dumps({"job": asdict(job), "point": asdict(point)}) + "\n")
-        print(job, f"{point.accuracy:.4f}", file=sys.stderr, flush=True)
-
-
-def table() -> Table:
-    done = known()
-    rows, ranks = [], {method.key: list[float]() for method in TABLE}
-    for dataset, kind, size in dict.fromkeys((job.dataset, job.kind, job.size) for job in done):
-        found = {
-            method.key: [p.accuracy for j, p in done.items() if j == Job(dataset, method.key, kind, size, j.seed)]
-            for method in TABLE
-        }
-        seeds = min(map(len, found.values()))
-        cells = []
-        for key, accuracies in found.items():
-            spread = f" ± {percent(stdev(accuracies))}" if len(accuracies) > 1 else ""
-            cells.append(f"{percent(mean(accuracies))}{spread}" if accuracies else "-")
-            if seeds:
-                better = sum(mean(other) > mean(accuracies) for other in found.values())
-                equal = sum(mean(other) == mean(accuracies) for other in found.values())
-                ranks[key].append(better + (equal + 1) / 2)
+def table(done: dict[Job, TradeoffPoint], kinds: tuple[str, ...]) -> Table:
+    """Accuracies, and the average rank of each method over the rows that all methods have."""
+    methods = METHODS[kinds[0]]
+    rows, ranks = [], {method.key: list[int]() for method in methods}
+    for dataset, kind, size in dict.fromkeys((job.dataset, job.kind, job.size) for job in done if job.kind in kinds):
+        found = {m.key: [p for j, p in done.items() if j == Job(dataset, m.key, kind, size, j.seed)] for m in methods}
+        means = {key: mean(p.accuracy for p in points) for key, points in found.items() if points}
+        if len(means) == len(methods):
+            for key in ranks:
+                ranks[key].append(1 + sum(other > means[key] for other in means.values()))
+        seeds = max(map(len, found.values()))
+        cells = [_cell(points, kind) for points in found.values()]
         rows.append([DATASET_LABELS[dataset], kind, f"{percent(size)} %", str(seeds), *cells])
     rows.append(["average rank", "", "", "", *(f"{mean(each):.2f}" if each else "-" for each in ranks.values())])
-    return Table(("data", "target", "size", "seeds", *(method.label for method in TABLE)), rows)
+    return Table(("data", "target", "size", "seeds", *(method.label for method in methods)), rows)
+
+
+def _cell(points: list[TradeoffPoint], kind: str) -> str:
+    if not points:
+        return "-"
+    weights = f" ({percent(mean(point.dense_params for point in points))})" if kind == "dense_flops" else ""
+    return mean_std([100 * point.accuracy for point in points]) + weights
 
 
 def main() -> None:
+    """Train, then write the tables."""
     torch.set_num_threads(1)
-    run(float(sys.argv[1]) if len(sys.argv) > 1 else math.inf)
-    text = table().markdown()
-    write_atomically(FOLDER / "table.md", (text + "\n").encode())
-    print(text)
+    minutes = float(sys.argv[1]) if len(sys.argv) > 1 else math.inf
+    datasets = sys.argv[2:] or list(EPOCHS)
+    FILE.complete((job for dataset in datasets for job in jobs(dataset)), train, minutes)
+    for name, kinds in TABLES.items():
+        text = table(FILE.read(), kinds).markdown()
+        write_atomically(FOLDER / name, (text + "\n").encode())
+        print(text)
 
 
 if __name__ == "__main__":

@@ -51,11 +51,14 @@ def summary(rows: list[dict[str, Any]]) -> str:
         f"{statistics.median(found):.1f} times as long"
         for form, found in ratios.items()
     )
+    whole = [f"{row['network']} ({row['dead units']})" for row in done if row["left"] == row["parameters"]]
+    only_evaluation = sum(row["left"] < row["parameters"] == row.get("left in training") for row in done)
     return (
         f"{len(rows)} rows of {len(networks)} networks: {smaller} got smaller, {sum(map(bool, map(wrong, done)))} "
         f"have other outputs, {sum('error' in row for row in rows)} were refused with a message, "
         f"{sum('exception' in row for row in rows)} ended with a raw exception or took too long. At most three times "
-        f"as long as `torch.export` and five forward passes took: {times}.\n"
+        f"as long as `torch.export` and five forward passes took: {times}. Stayed as they are: {', '.join(whole)}. Got "
+        f"smaller in evaluation mode only: {only_evaluation} rows.\n"
     )
 
 

@@ -8,31 +8,32 @@ training that is missing.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, product
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, median
 
 import torch
 
 import gossamer
 from gossamer.files import write_atomically
 from gossamer.proximal import attach, warm_up
-from gossamer_lab.reporting.tables import Table, percent
+from gossamer_lab.reporting.results import ResultsFile
+from gossamer_lab.reporting.tables import Table, mean_std
 from gossamer_lab.training import Progress, TrainingConfig, accuracy, assemble, defaults, load_dataset, train_epoch
 
 FOLDER = Path(__file__).parent
-RESULTS = FOLDER / "results.jsonl"
 
 EPOCHS = {"digits": 60, "pendigits": 30, "mnist": 4}
 SEEDS = {"digits": range(5), "pendigits": range(5), "mnist": range(2)}
-GRID_SEEDS = {"digits": range(2), "pendigits": range(1), "mnist": range(1)}
+GRID_SEEDS = {"digits": range(5), "pendigits": range(5), "mnist": range(2)}
+ARITHMETIC = {"digits": torch.float32, "pendigits": torch.float32, "mnist": torch.bfloat16}
+# The shape of the penalty, the same for targets and grid.
+SHAPES = {"digits": {"a": 1.0, "s": 0.1}, "pendigits": {"a": 0.1, "s": 0.3}, "mnist": {"a": 0.2, "s": 0.1}}
 KINDS = ("params", "flops", "dense_flops")
 SIZES = (0.01, 0.05, 0.2)
 # Strengths of the grid: smallest, largest, how many; equal ratios.
@@ -66,6 +67,9 @@ class Outcome:
     seconds: float
 
 
+FILE = ResultsFile(FOLDER / "results.jsonl", Job, Outcome)
+
+
 def jobs() -> Iterator[Job]:
     """All trainings; those of the first seeds first, so that an unfinished run shows all targets beside a grid."""
     for dataset in EPOCHS:
@@ -88,7 +92,8 @@ def _targets(dataset: str, seeds: Sequence[int]) -> Iterator[Job]:
 
 
 def train(job: Job) -> Outcome:
-    settings = {**defaults(job.dataset, job.regularizer, job.kind), "epochs": EPOCHS[job.dataset], "strength": 0.0}
+    settings = {**defaults(job.dataset, job.regularizer, job.kind), **SHAPES[job.dataset]}
+    settings |= {"epochs": EPOCHS[job.dataset], "strength": 0.0}
     # Of several warm-ups the longest, or strong penalties zero whole layers at the start.
     settings["warm_up_fraction"] = max(settings["warm_up_fraction"], 0.5)
     settings.pop("compact_every", None)  # the networks are small, the removal is slower than what it saves
@@ -111,7 +116,7 @@ def train(job: Job) -> Outcome:
         if progress.phase == "hold" and not handle.held:
             gossamer.zero_dead_biases(model, dataset.example, optimizer=optimizer)
             handle.hold()
-        loss, _ = train_epoch(model, dataset, optimizer, config, progress)
+        loss, _ = train_epoch(model, dataset, optimizer, config, progress, ARITHMETIC[job.dataset])
         progress = progress.after(loss, config)
     seconds = time.perf_counter() - started
     reached = handle.reached
@@ -128,27 +133,6 @@ def train(job: Job) -> Outcome:
         units={layer.name: layer.units for layer in small.layers},
         seconds=seconds,
     )
-
-
-def known() -> dict[Job, Outcome]:
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    values = [json.loads(line) for line in lines]
-    return {Job(**value["job"]): Outcome(**value["outcome"]) for value in values}
-
-
-def run(minutes: float) -> None:
-    done, started = known(), time.monotonic()
-    for job in jobs():
-        if job in done:
-            continue
-        if time.monotonic() - started > 60 * minutes:
-            return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one unit is left of a layer at 1 %, and that is meant
-            outcome = train(job)
-        with RESULTS.open("a") as file:
-            file.write(json.dumps({"job": asdict(job), "outcome": asdict(outcome)}) + "\n")
-        print(job, outcome, file=sys.stderr, flush=True)
 
 
 def at_size(outcomes: list[Outcome], kind: str, size: float) -> float | None:
@@ -177,52 +161,38 @@ def grid_accuracies(done: dict[Job, Outcome], dataset: str, kind: str, size: flo
     return [value for value in found if value is not None]
 
 
-def table() -> Table:
-    done = known()
+def table(done: dict[Job, Outcome]) -> Table:
+    """Size, accuracy, grid and last cut of every target."""
     rows = []
-    for dataset in EPOCHS:
-        for kind in KINDS:
-            for size in SIZES:
-                hits = [o for j, o in done.items() if (j.dataset, j.kind, j.size) == (dataset, kind, size)]
-                if not hits:
-                    continue
-                best = [
-                    at_size(
-                        [
-                            o
-                            for j, o in done.items()
-                            if (j.dataset, j.kind, j.seed) == (dataset, kind, seed) and j.strength
-                        ],
-                        kind,
-                        size,
-                    )
-                    for seed in GRID_SEEDS[dataset]
-                ]
-                grid = [value for value in best if value is not None]
-                accuracies = [o.accuracy for o in hits]
-                spread = f" ± {percent(stdev(accuracies))}" if len(hits) > 1 else ""
-                rows.append(
-                    [
-                        dataset,
-                        kind,
-                        f"{size:.0%}",
-                        str(len(hits)),
-                        " to ".join(f"{100 * f(getattr(o, kind) for o in hits):.3f}" for f in (min, max)) + " %",
-                        f"{percent(mean(accuracies))}{spread} %",
-                        f"{percent(mean(grid))} %" if grid else "-",
-                        f"{100 * (mean(accuracies) - mean(grid)):+.2f}" if grid else "-",
-                        f"{100 * median(abs(o.cut or 0) for o in hits):.1f} %",
-                    ]
-                )
+    for dataset, kind, size in product(EPOCHS, KINDS, SIZES):
+        hits = [o for j, o in done.items() if (j.dataset, j.kind, j.size) == (dataset, kind, size)]
+        if not hits:
+            continue
+        grid = grid_accuracies(done, dataset, kind, size)
+        accuracies = [o.accuracy for o in hits]
+        rows.append(
+            [
+                dataset,
+                kind,
+                f"{size:.0%}",
+                str(len(hits)),
+                " to ".join(f"{100 * f(getattr(o, kind) for o in hits):.3f}" for f in (min, max)) + " %",
+                f"{mean_std([100 * value for value in accuracies])} %",
+                f"{mean_std([100 * value for value in grid])} %" if grid else "-",
+                f"{100 * (mean(accuracies) - mean(grid)):+.2f}" if grid else "-",
+                f"{100 * median(abs(o.cut or 0) for o in hits):.1f} %",
+            ]
+        )
     columns = ("data", "target", "size", "seeds", "size hit", "accuracy", "grid", "difference", "last cut")
     return Table(columns, rows)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    run(float(sys.argv[1]) if len(sys.argv) > 1 else math.inf)
-    found = table()
-    cuts = [abs(o.cut) for o in known().values() if o.cut is not None]
+    FILE.complete(jobs(), train, float(sys.argv[1]) if len(sys.argv) > 1 else math.inf)
+    done = FILE.read()
+    found = table(done)
+    cuts = [abs(o.cut) for o in done.values() if o.cut is not None]
     text = f"{found.markdown()}\n\nMedian of the last cut over all {len(cuts)} runs: {100 * median(cuts):.1f} %.\n"
     write_atomically(FOLDER / "table.md", text.encode())
     print(text)

@@ -83,8 +83,10 @@ JOBS = [
     # At equal MACs: more of the cheap channels of the later blocks, fewer of the expensive ones of the first.
     Job("unit Tl1", 1.8e-3, balance=0.1, cost_exponent=0.5),
     Job("unit Tl1", 1.5e-3, balance=0.1, cost_exponent=0.5),
-    Job("unit Tl1", 1.5e-3, balance=0.02, cost_exponent=0.5),
-    Job("unit Tl1", 1.8e-3, balance=0.02, cost_exponent=0.5),
+    Job("unit Tl1", 1.7e-3, balance=0.1, cost_exponent=0.5),
+    *(Job("unit Tl1", 1.7e-3, balance=0.1, cost_exponent=0.5, seed=seed) for seed in (1, 2)),
+    *(Job("integrated Tl1", 2.2e-3, seed=seed) for seed in (1, 2)),
+    Job("unit Tl1", 1.7e-3, balance=0.02, cost_exponent=0.5),
     Job("unit Tl1", target=0.145, balance=0.1, cost_exponent=0.5),
     Job("integrated Tl1", target=0.85),
     Job("unit Tl1", 2e-3, balance=0.1, keep_norms=False),

@@ -97,7 +97,7 @@ def test_value_is_omega_without_the_strength():
         mu * float((2 * w.abs() / (1 + w.abs())).sum()) + (1 - mu) * float(w.norm(dim=1).sum())
         for mu, w in zip(mus, rows, strict=True)
     )
-    assert float(gossamer.integrated_tl1(model, 0.3).value()) == pytest.approx(itl)
+    assert float(gossamer.integrated_tl1(model, 0.3, a=1).value()) == pytest.approx(itl)
 
 
 def test_sparse_group_lasso_in_two_steps_is_the_minimiser_of_the_sum():

@@ -232,6 +232,29 @@ def test_weight_norm_by_a_hook(in_place: bool) -> None:
     torch.testing.assert_close(small(x), expected)
 
 
+class Conv1D(nn.Module):
+    """The linear layer of GPT-2 in transformers: inputs by outputs, with the number of outputs as an attribute."""
+
+    def __init__(self, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.nf = outputs
+        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs)), nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight)
+        return flat.view((*x.size()[:-1], self.nf))
+
+
+def test_transposed_linear_layers_lose_outputs_and_fold_constants() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Conv1D(6, 4), nn.ReLU(), Conv1D(3, 6))
+    with torch.no_grad():
+        model[0].weight[:, 1:4], model[0].bias[1:4] = 0, torch.tensor([0.0, -1.0, 0.5])
+    small = shrink(model, torch.randn(2, 5, 4))
+    assert (small[0].nf, small[0].weight.shape, small[2].weight.shape) == (3, (4, 3), (3, 3))
+    agrees(model, small, torch.randn(2, 5, 4), torch.randn(3, 7, 4))
+
+
 class InPlace(nn.Module):
     """As in DLA: a sum in place, of which one operand is used again."""
 

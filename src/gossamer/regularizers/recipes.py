@@ -37,7 +37,7 @@ def integrated_tl1(
     model: nn.Module,
     strength: float | None = None,
     *,
-    a: float = 1.0,
+    a: float = 0.2,
     s: float = 0.1,
     groups: Groups = "outputs",
     scale_by_size: bool = False,

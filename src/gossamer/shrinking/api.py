@@ -176,7 +176,7 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
 
 
 def _worth_a_graph(exports: _Exports, module: Plan) -> bool:
-    """Whether the graph may be worth it; known without symbolic sizes, whose export takes twice as long and more."""
+    """Whether the graph may be worth it; known without symbolic sizes, whose export takes several times as long."""
     at_best, _ = make_plan(exports.analysis(exports.at_example, rewrites_graph=True))
     share = at_best.weights_after / module.weights_after
     if share <= _WORTH_FIXED_SIZES or share > _WORTH_A_GRAPH:

@@ -128,11 +128,16 @@ def path(
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Epochs of a training from scratch; the dense network takes half.", min=1, show_default="by data set"
+            help="Epochs of a training from scratch; the dense network takes a fifth.",
+            min=1,
+            show_default="by data set",
         ),
     ] = None,
     epochs_each: Annotated[
-        int | None, typer.Option(help="Epochs for each target.", min=1, show_default="a tenth of --epochs")
+        int | None,
+        typer.Option(
+            help="Epochs for each target.", min=1, show_default="a fifth of all trainings from scratch in total"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for initialisation and shuffling.", min=0)] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="runs/DATASET-path")] = None,

@@ -25,7 +25,7 @@ def path_figure(title: str, curves: Mapping[str, Sequence[TradeoffPoint]], path:
                     color=look.colour,
                     linestyle=look.line,
                     marker=look.marker,
-                    label=f"{name}: {epochs} epochs, {seconds:.0f} s",
+                    label=f"{name}: {epochs:.0f} epochs, {seconds:.0f} s",
                 )
             axes.set_xscale("log")
             log_percent(axes.xaxis)

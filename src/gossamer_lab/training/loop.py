@@ -164,8 +164,12 @@ def train_epoch(
     optimizer: torch.optim.Optimizer,
     config: TrainingConfig,
     progress: Progress,
+    arithmetic: torch.dtype = torch.float32,
 ) -> tuple[float, float]:
-    """Train for one epoch; return the mean loss and the accuracy over its steps."""
+    """Train for one epoch; return the mean loss and the accuracy over its steps.
+
+    With `arithmetic=torch.bfloat16` the layers compute in bfloat16 (`torch.autocast`); weights stay float32.
+    """
     model.train()
     spread = data_parallel(model)
     count = len(dataset.train_images)
@@ -177,7 +181,8 @@ def train_epoch(
                 group["lr"] = learning_rate(progress, number / len(batches), config)
             images, labels = dataset.training_batch(batch)
             labels = own_part(labels)
-            logits = spread(channels_last(own_part(images)))
+            with torch.autocast("cpu", torch.bfloat16, enabled=arithmetic == torch.bfloat16):
+                logits = spread(channels_last(own_part(images))).float()
             loss = _mean_loss(logits, labels, len(batch))
             optimizer.zero_grad()
             torch.autograd.backward(loss)

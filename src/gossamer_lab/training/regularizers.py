@@ -58,7 +58,7 @@ class RegularizerSpec:
         return regularizer
 
 
-_INTEGRATED = {"a": 1.0, "s": 0.1}
+_INTEGRATED = {"a": 0.2, "s": 0.1}
 
 REGULARIZERS: dict[str, RegularizerSpec] = {
     "integrated-tl1": RegularizerSpec("integrated_tl1", parameters=_INTEGRATED, grouped=True),

@@ -40,6 +40,7 @@ SETTINGS: dict[str, dict[str, float]] = {
 
 # Strength and shape found by tuning, where they are not the regularizer's defaults.
 _TUNED: dict[tuple[str, str], dict[str, float]] = {
+    ("digits", "integrated-tl1"): {"strength": 1e-3, "a": 1.0, "s": 0.1},
     ("mnist", "integrated-tl1"): {"strength": 2.32e-4, "a": 0.02, "s": 0.3},
     ("mnist", "l1"): {"strength": 5e-4},
     ("fashion-mnist", "integrated-tl1"): {"strength": 1.58e-4, "a": 0.02, "s": 0.3},
@@ -61,6 +62,8 @@ _COST_EXPONENT = {"flops": 1.0, "dense_flops": 0.5}
 def defaults(dataset: str, regularizer: str, target: str | None = None) -> dict[str, float]:
     """Return the settings of a data set, with the strength and shape of a regularizer for it.
 
+    With a target the shape is the regularizer's default, which is the same for all data sets (experiments/shapes).
+
     Args:
         dataset: Name of the data set.
         regularizer: Name of the regularizer.
@@ -68,8 +71,10 @@ def defaults(dataset: str, regularizer: str, target: str | None = None) -> dict[
     """
     spec = regularizer_spec(regularizer)
     own = {"strength": spec.strength, **spec.parameters}
-    settings = {**SETTINGS[dataset], **own, **_TUNED.get((dataset, regularizer), {})}
-    if target is not None:
+    settings = {**SETTINGS[dataset], **own}
+    if target is None:
+        settings |= _TUNED.get((dataset, regularizer), {})
+    else:
         exponent = max(settings.get("cost_exponent", 0.0), _COST_EXPONENT.get(target, 0.0))
         settings |= {"strength": 0.0, "cost_exponent": exponent}
     return settings

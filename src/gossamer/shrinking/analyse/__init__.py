@@ -4,7 +4,8 @@ The graph is executed on abstract values instead of tensors: unit labels, and co
 operations run on them unchanged; every other operation has a rule.
 
     domain       labels (union-find, pins) and abstract values (labels and known constants)
-    facts        what is collected: dependencies between units, shape constraints, size attributes
+    constraints  what must hold between kept units: equal counts, multiples, rectangles, size attributes
+    facts        what is collected: layers, dependencies between units, constraints
     rules        the abstract semantics of ATen operations, one file per kind
     interpreter  the table from operations to rules, and the loop over the graph
 """

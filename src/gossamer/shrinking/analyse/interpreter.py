@@ -20,7 +20,8 @@ from gossamer.shrinking.analyse.rules.attention import einsum, matmul, matmul_wi
 from gossamer.shrinking.analyse.rules.cells import CELLS, recurrent_cell
 from gossamer.shrinking.analyse.rules.creation import CREATORS, create
 from gossamer.shrinking.analyse.rules.embedding import embedding, embedding_bag
-from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, grouped_product, linear
+from gossamer.shrinking.analyse.rules.indexing import gather, index_select
+from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, linear
 from gossamer.shrinking.analyse.rules.norms import (
     batch_norm,
     decomposed_batch_norm,
@@ -29,9 +30,10 @@ from gossamer.shrinking.analyse.rules.norms import (
     layer_norm,
 )
 from gossamer.shrinking.analyse.rules.pointwise import dropout, glu, is_pointwise, pointwise, prelu
+from gossamer.shrinking.analyse.rules.products import grouped_product
 from gossamer.shrinking.analyse.rules.recurrent import RECURRENT, recurrent
-from gossamer.shrinking.analyse.rules.spatial import SPATIAL, over_dims, over_space
-from gossamer.shrinking.analyse.rules.views import VIEWS, gather, index_select, pad, view
+from gossamer.shrinking.analyse.rules.spatial import SPATIAL, over_dims, over_space, pad
+from gossamer.shrinking.analyse.rules.views import VIEWS, view
 from gossamer.shrinking.trace import TracedModel
 
 __all__ = ["RULE_FAILED", "analyse"]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gossamer.shrinking.analyse import Analysis
-from gossamer.shrinking.analyse.facts import EqualCounts
+from gossamer.shrinking.analyse.constraints import EqualCounts
 
 __all__ = ["variants"]
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from gossamer.shrinking.analyse import NO_UNIT, Analysis
+from gossamer.shrinking.analyse.constraints import EqualCounts, Rectangle
 from gossamer.shrinking.analyse.domain import unexpand, varying_dims
-from gossamer.shrinking.analyse.facts import Dependency, EqualCounts, Rectangle, abstract_values_in
+from gossamer.shrinking.analyse.facts import Dependency, abstract_values_in
 
 __all__ = ["Decision", "decide", "label_tensors"]
 

@@ -182,7 +182,7 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
 @contextmanager
 def _quick(symbolic: Sequence[Set[int]] | None) -> Iterator[None]:
-    """Leave out of an export what is not needed here: the source line of every operation, a sixth of the time.
+    """Leave out of an export what costs time and is not needed here: the lines of source behind every operation.
 
     With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
     """

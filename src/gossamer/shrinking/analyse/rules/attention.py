@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx
 
 from gossamer.layers.attention import is_compactable
+from gossamer.shrinking.analyse.constraints import EqualCounts, Heads
 from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
@@ -26,9 +27,9 @@ from gossamer.shrinking.analyse.domain import (
     unknown_value,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Heads
-from gossamer.shrinking.analyse.rules.layers import contraction, matrix_product
+from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.pointwise import unify_broadcast
+from gossamer.shrinking.analyse.rules.products import contraction, matrix_product
 from gossamer.shrinking.analyse.rules.views import parameter_view
 from gossamer.shrinking.trace import arguments, caller_path, shape_of
 

@@ -14,31 +14,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from gossamer.layers import LayerKind
 from gossamer.layers.kinds import CONVOLUTION, LINEAR, TAKES_BIAS
+from gossamer.shrinking.analyse.constraints import EqualCounts
 from gossamer.shrinking.analyse.domain import (
-    NO_UNIT,
     AbstractValue,
     constants_along,
     expand_along,
     no_units,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, EqualCounts, Layer, LayerCall, Multiple, ParameterView
+from gossamer.shrinking.analyse.facts import Analysis, Layer, LayerCall, ParameterView
 from gossamer.shrinking.analyse.rules.computed import RowWise, bind_rows, row_wise
-from gossamer.shrinking.analyse.rules.views import bind_vector, elements, in_step, parameter_view, vector_value
+from gossamer.shrinking.analyse.rules.views import bind_vector, elements, parameter_view, vector_value
 from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
 __all__ = [
     "CONVOLUTIONS",
-    "contraction",
+    "Weight",
+    "call_layer",
     "convolution",
-    "grouped_product",
+    "dense",
     "linear",
-    "matrix_product",
     "owner",
     "units_along",
 ]
@@ -50,7 +50,6 @@ _TRANSPOSED: set[OpOverload] = {
     aten.conv_transpose2d.input,
     aten.conv_transpose3d.input,
 }
-_GROUPED_ALIGNMENT = 16  # bytes, of each row of the operands of a grouped matrix product
 
 CONVOLUTIONS: set[OpOverload] = _TRANSPOSED | {
     aten.conv1d.default,
@@ -63,7 +62,7 @@ CONVOLUTIONS: set[OpOverload] = _TRANSPOSED | {
 
 
 @dataclass(frozen=True)
-class _Weight:
+class Weight:
     """A weight as blocks `(g, o, i)`; `part` is empty for a whole parameter and names the view of a part of one.
 
     `zeros_only` says why a constant input is a constant contribution only if it is zero; empty if it always is.
@@ -99,77 +98,10 @@ def linear(analysis: Analysis, node: fx.Node) -> Any:
         dim = analysis.value(named["input"]).labels.dim() - 1
         return _computed_layer(analysis, node, computed, (blocks, False, dim), LINEAR)
     part = "" if analysis.state_name(named["weight"]) else str(named["weight"])
-    return _dense(analysis, node, named["input"], view, part, (1, 0), named["bias"])
+    return dense(analysis, node, named["input"], view, part, (1, 0), named["bias"])
 
 
-def matrix_product(analysis: Analysis, node: fx.Node) -> Any:
-    """`x @ weight` or `bias + x @ weight` where the weight is a parameter; None if it is not."""
-    named = arguments(node)
-    left = named.get("mat1", named.get("self"))
-    right = named.get("mat2", named.get("other"))
-    bias = named["self"] if node.target is aten.addmm.default else None
-    view = parameter_view(analysis, right)
-    if view is None or len(view.dims) != 2 or analysis.state_name(left) is not None:
-        return None
-    part = "" if node.target is aten.addmm.default and analysis.state_name(right) else str(right)
-    return _dense(analysis, node, left, view, part, (0, 1), bias)
-
-
-def contraction(analysis: Analysis, node: fx.Node, source: Any, weight: Any, words: tuple[str, str, str]) -> Any:
-    """`einsum("source,weight->result")` with a parameter of two or more dimensions; None if it is not like a layer.
-
-    Units are read along one index that is summed over, and made along one new index. The other indices of the weight
-    (the dimensions of a head, the experts of a mixture) stay as they are, so the units are the same in all of them.
-    """
-    own, of_weight, target = words
-    view = parameter_view(analysis, weight)
-    if view is None or not _is_whole(analysis, view) or any(c not in target + of_weight for c in own):
-        return None
-    summed = [c for c in of_weight if c in own and c not in target]
-    made = [c for c in of_weight if c in target and c not in own]
-    value, tensor = analysis.value(source), elements(analysis, view)
-    varying = [own[d] for d in varying_dims(value.labels)]
-    if not summed or not made or any(c not in of_weight for c in varying):
-        return None
-    inner = of_weight.index(next((c for c in summed if c in varying), summed[0]))
-    outer = max(
-        (of_weight.index(c) for c in made), key=lambda d: int((tensor.movedim(d, 0).flatten(1) == 0).all(1).sum())
-    )
-    blocks = tensor.movedim((outer, inner), (0, 1)).reshape(tensor.size(outer), tensor.size(inner), -1)
-    for c in varying:
-        value = value if c == of_weight[inner] else in_step(analysis, value, own.index(c))
-    why = f"{view.name} has other indices than those of its inputs and outputs" if tensor.dim() > 2 else ""
-    layer = _Weight(view.name, str(node), (blocks != 0).any(2)[None], blocks.sum(2)[None], why)
-    dims = own.index(of_weight[inner]), target.index(of_weight[outer])
-    result, call = _call(analysis, node, layer, None, value, *dims)
-    analysis.bind(view, inner, call.inputs.flatten())
-    analysis.bind(view, outer, call.outputs.flatten())
-    return result
-
-
-def _is_whole(analysis: Analysis, view: ParameterView) -> bool:
-    tensor = analysis.traced.tensors[view.name]
-    return isinstance(tensor, nn.Parameter) and all(
-        index.numel() == tensor.size(dim) for dim, index in zip(view.dims, view.index, strict=True)
-    )
-
-
-def grouped_product(analysis: Analysis, node: fx.Node) -> Any:
-    """Rows of the input, each times the matrix of its expert: `weight` has experts by inputs by outputs."""
-    source, weight, ends = node.args[:3]
-    found = contraction(analysis, node, source, weight, ("nk", "eko", "no"))
-    if found is None:
-        return analysis.opaque(node, f"the weight of {node} is computed, not a parameter")
-    analysis.labels.pin(analysis.value(ends).labels, "it is an index")  # type: ignore[arg-type]
-    factor = max(1, _GROUPED_ALIGNMENT // found.constant.element_size())
-    for value in (analysis.value(source), found):  # type: ignore[arg-type]
-        labels = units_along(analysis, value, 1, str(node))
-        reason = f"{node.target} takes multiples of {factor} units"
-        analysis.multiples.append(Multiple(labels[labels != NO_UNIT], factor, reason))
-    return found
-
-
-def _dense(
+def dense(
     analysis: Analysis,
     node: fx.Node,
     source: Any,
@@ -184,8 +116,8 @@ def _dense(
         return analysis.opaque(node, f"the weight of {node} is computed, not a parameter")
     matrix = elements(analysis, view).permute(outer, inner)
     value = analysis.value(source)
-    weight = _Weight(view.name, part, (matrix != 0).unsqueeze(0), matrix.unsqueeze(0))
-    result, call = _call(analysis, node, weight, bias, value, value.labels.dim() - 1, len(shape_of(node)) - 1)
+    weight = Weight(view.name, part, (matrix != 0).unsqueeze(0), matrix.unsqueeze(0))
+    result, call = call_layer(analysis, node, weight, bias, value, value.labels.dim() - 1, len(shape_of(node)) - 1)
     inputs, outputs = call.inputs.flatten(), call.outputs.flatten()
     analysis.bind(view, inner, inputs)
     analysis.bind(view, outer, outputs)
@@ -209,8 +141,8 @@ def convolution(analysis: Analysis, node: fx.Node) -> Any:
     channel = source.labels.dim() - (tensor.dim() - 1)  # counted from the end, since the batch may be missing
     if computed is not None:
         return _computed_layer(analysis, node, computed, (blocks, padded, channel), CONVOLUTION)
-    weight = _Weight(str(name), "", (blocks != 0).any(3), blocks.sum(3), _border(str(name)) if padded else "")
-    result, call = _call(analysis, node, weight, named["bias"], source, channel, channel)
+    weight = Weight(str(name), "", (blocks != 0).any(3), blocks.sum(3), _border(str(name)) if padded else "")
+    result, call = call_layer(analysis, node, weight, named["bias"], source, channel, channel)
     _bind_channels(analysis, str(name), call.inputs, call.outputs, transposed)
     return result
 
@@ -226,9 +158,9 @@ def _computed_layer(
     named = arguments(node)
     name = computed.source or next(iter(computed.parameters))
     zeros_only = _border(name) if padded else ""
-    weight = _Weight(name, str(node), (blocks != 0).any(3), blocks.sum(3), zeros_only, computed=True)
+    weight = Weight(name, str(node), (blocks != 0).any(3), blocks.sum(3), zeros_only, computed=True)
     source = analysis.value(named["input"])
-    result, call = _call(analysis, node, weight, named["bias"], source, dim, dim)
+    result, call = call_layer(analysis, node, weight, named["bias"], source, dim, dim)
     inputs, outputs = call.inputs, call.outputs
     bind_rows(analysis, computed, outputs.flatten())
     grouped = len(inputs) > 1
@@ -283,8 +215,8 @@ def _bind_channels(analysis: Analysis, name: str, inputs: Tensor, outputs: Tenso
         _constrain_groups(analysis, owner(name), inputs, outputs)
 
 
-def _call(
-    analysis: Analysis, node: fx.Node, weight: _Weight, bias: Any, source: AbstractValue, dim: int, out: int
+def call_layer(
+    analysis: Analysis, node: fx.Node, weight: Weight, bias: Any, source: AbstractValue, dim: int, out: int
 ) -> tuple[AbstractValue, LayerCall]:
     """One call of a layer that reads units along `dim` of its input and makes new ones along `out` of its result."""
     groups, outputs, inputs = weight.nonzero.shape
@@ -301,7 +233,7 @@ def _call(
 
 
 def _constant_outputs(
-    analysis: Analysis, weight: _Weight, bias: Any, constants: Tensor, known: Tensor
+    analysis: Analysis, weight: Weight, bias: Any, constants: Tensor, known: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The constant of each output, and whether it is known: whether every non-zero weight meets a known input."""
     start = vector_value(analysis, bias)
@@ -316,7 +248,7 @@ def _constant_outputs(
     return value, is_known
 
 
-def _layer(analysis: Analysis, weight: _Weight, bias: Any) -> Layer:
+def _layer(analysis: Analysis, weight: Weight, bias: Any) -> Layer:
     """The record of a layer, made at its first call."""
     name = analysis.state_name(bias)
     key = (weight.name, name, weight.part)
@@ -326,7 +258,7 @@ def _layer(analysis: Analysis, weight: _Weight, bias: Any) -> Layer:
     return analysis.layers[key]
 
 
-def _obstacle(analysis: Analysis, weight: _Weight, bias: Any, name: str | None) -> str:
+def _obstacle(analysis: Analysis, weight: Weight, bias: Any, name: str | None) -> str:
     """Why a non-zero constant cannot be folded into the bias of a layer; empty if it can."""
     if weight.zeros_only:
         return weight.zeros_only

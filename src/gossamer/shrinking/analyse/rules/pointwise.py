@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from gossamer.layers.kinds import PRELU
+from gossamer.shrinking.analyse.constraints import EqualCounts
 from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
@@ -26,7 +27,7 @@ from gossamer.shrinking.analyse.domain import (
     unknown_value,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, EqualCounts
+from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.views import bind_vector
 from gossamer.shrinking.trace import arguments, caller_path, shape_of
 

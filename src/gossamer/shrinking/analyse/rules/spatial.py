@@ -1,4 +1,4 @@
-"""Pooling, upsampling and reductions: along positions they keep the units, along units they pin them.
+"""Padding, pooling, upsampling and reductions: along positions they keep the units, along units they pin them.
 
 Along the dimensions that such an operation works over, its input has the same units everywhere. The result has them
 too, and is constant where the input is constant over all of these dimensions.
@@ -17,7 +17,7 @@ from gossamer.shrinking.analyse.domain import NO_UNIT, AbstractValue, compress, 
 from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.trace import arguments, shape_of
 
-__all__ = ["SPATIAL", "over_dims", "over_space"]
+__all__ = ["SPATIAL", "over_dims", "over_space", "pad"]
 
 aten = torch.ops.aten
 
@@ -120,3 +120,30 @@ def _execute(analysis: Analysis, node: fx.Node, source: AbstractValue) -> Tensor
     result = target(*args, **kwargs)
     found: Tensor = result[0] if isinstance(result, tuple) else result
     return found
+
+
+def pad(analysis: Analysis, node: fx.Node) -> AbstractValue:
+    """Padding in space keeps the units; padding along the unit dimension adds positions without a unit."""
+    source = analysis.value(node.all_input_nodes[0])
+    named = arguments(node)
+    amounts = analysis.numbers(named["pad"])
+    padded = [source.labels.dim() - 1 - i // 2 for i, amount in enumerate(amounts) if amount != 0]
+    shape = shape_of(node)
+    if any(dim in varying_dims(source.labels) for dim in padded):
+        if node.target is not aten.constant_pad_nd.default and named.get("mode", "constant") != "constant":
+            return analysis.opaque(node, "its unit dimension is padded with other units")  # type: ignore[no-any-return]
+        labels = torch.constant_pad_nd(source.labels, amounts, NO_UNIT)
+    else:
+        labels = source.labels
+        for dim in padded:
+            labels = labels.narrow(dim, 0, 1)
+        labels = labels.expand(shape)
+    if not source.has_constants:
+        return unknown_value(labels, source.constant.dtype)
+    target: Any = node.target
+    args, kwargs = tuple(analysis.numbers(node.args[1:])), analysis.numbers(node.kwargs)
+    constant = target(source.constant, *args, **kwargs)
+    # The padding itself is known, so the mask of unknown positions is padded with zeros: without the fill value.
+    without_fill = args[:1] if target is aten.constant_pad_nd.default else args[:2]
+    unknown = target((~source.known).to(source.constant.dtype), *without_fill)
+    return AbstractValue(labels, compress(constant), compress(unknown == 0))

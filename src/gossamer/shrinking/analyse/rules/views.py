@@ -1,4 +1,4 @@
-"""Views, concatenations, padding and indexing: operations that move values, executed on labels and constants alike.
+"""Views and concatenations: operations that move values, executed on labels and constants alike.
 
 The same operations on a parameter give a `ParameterView`, so that a transposed, sliced or split weight is still known
 element by element.
@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
+from gossamer.shrinking.analyse.constraints import Rectangle
 from gossamer.shrinking.analyse.domain import (
-    NO_UNIT,
     AbstractValue,
     compress,
     expand_along,
     unexpand,
-    unknown_value,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, ParameterView, Rectangle
-from gossamer.shrinking.trace import arguments, shape_of
+from gossamer.shrinking.analyse.facts import Analysis, ParameterView
+from gossamer.shrinking.trace import arguments
 
 __all__ = [
     "VIEWS",
     "bind_vector",
     "elements",
-    "gather",
     "in_step",
-    "index_select",
-    "pad",
     "parameter_view",
     "vector_value",
     "view",
@@ -212,102 +208,6 @@ def _constrain_strided(analysis: Analysis, node: fx.Node, labels: Tensor) -> Non
     blocks = unexpand(labels, keep=dim)[0].movedim(dim, -1)
     blocks = blocks.reshape(*blocks.shape[:-1], -1, step)
     analysis.labels.unify(blocks, blocks[..., :1])
-
-
-def pad(analysis: Analysis, node: fx.Node) -> AbstractValue:
-    """Padding in space keeps the units; padding along the unit dimension adds positions without a unit."""
-    source = analysis.value(node.all_input_nodes[0])
-    named = arguments(node)
-    amounts = analysis.numbers(named["pad"])
-    padded = [source.labels.dim() - 1 - i // 2 for i, amount in enumerate(amounts) if amount != 0]
-    shape = shape_of(node)
-    if any(dim in varying_dims(source.labels) for dim in padded):
-        if node.target is not aten.constant_pad_nd.default and named.get("mode", "constant") != "constant":
-            return analysis.opaque(node, "its unit dimension is padded with other units")  # type: ignore[no-any-return]
-        labels = torch.constant_pad_nd(source.labels, amounts, NO_UNIT)
-    else:
-        labels = source.labels
-        for dim in padded:
-            labels = labels.narrow(dim, 0, 1)
-        labels = labels.expand(shape)
-    if not source.has_constants:
-        return unknown_value(labels, source.constant.dtype)
-    target: Any = node.target
-    args, kwargs = tuple(analysis.numbers(node.args[1:])), analysis.numbers(node.kwargs)
-    constant = target(source.constant, *args, **kwargs)
-    # The padding itself is known, so the mask of unknown positions is padded with zeros: without the fill value.
-    without_fill = args[:1] if target is aten.constant_pad_nd.default else args[:2]
-    unknown = target((~source.known).to(source.constant.dtype), *without_fill)
-    return AbstractValue(labels, compress(constant), compress(unknown == 0))
-
-
-def gather(analysis: Analysis, node: fx.Node) -> Any:
-    """`x[index]` with a constant index: units along an indexed dimension are kept or removed together."""
-    source_node, indices = node.args[0], node.args[1]
-    assert isinstance(source_node, fx.Node)
-    assert isinstance(indices, tuple | list)
-    constant = [None if i is None else _constant_index(analysis, i) for i in indices]
-    source = analysis.value(source_node)
-    if any(i is not None and c is None for i, c in zip(indices, constant, strict=True)):
-        return _gather_positions(analysis, node, source, indices)
-    for dim, index in enumerate(constant):
-        if index is not None:
-            analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
-    target: Any = node.target
-    fields = (source.labels, source.constant, source.known)
-    return AbstractValue(*(compress(target(f, constant)) for f in fields))
-
-
-def index_select(analysis: Analysis, node: fx.Node) -> Any:
-    """Along a dimension without units any index will do; along the units it must be constant, and they stay in step."""
-    named = arguments(node)
-    source = analysis.value(named["self"])
-    dim = named["dim"] % source.labels.dim()
-    index = _constant_index(analysis, named["index"])
-    if index is None:
-        if dim in varying_dims(source.labels):
-            return analysis.opaque(node, "its units are selected by a computed index")
-        return AbstractValue(
-            source.labels.narrow(dim, 0, 1).expand(shape_of(node)),
-            source.constant.narrow(dim, 0, 1).expand(shape_of(node)),
-            (unexpand(source.known)[0].all(dim, keepdim=True) & _same_along(source.constant, dim)).expand(
-                shape_of(node)
-            ),
-        )
-    analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
-    fields = (source.labels, source.constant, source.known)
-    return AbstractValue(*(compress(f.index_select(dim, index)) for f in fields))
-
-
-def _same_along(tensor: Tensor, dim: int) -> Tensor:
-    narrow = unexpand(tensor)[0]
-    return (narrow == narrow.narrow(dim, 0, 1)).all(dim, keepdim=True)
-
-
-def _gather_positions(analysis: Analysis, node: fx.Node, source: AbstractValue, indices: Sequence[Any]) -> Any:
-    """`x[mask]` with a computed index: exact as long as it selects among positions, not among units."""
-    count = 0
-    for index in indices:  # a mask stands for as many dimensions as it has
-        value = None if index is None else analysis.value(index)
-        count += value.labels.dim() if value is not None and value.constant.dtype == torch.bool else 1
-    if None in indices or any(d < count for d in varying_dims(source.labels)):
-        return analysis.opaque(node, "it is indexed by a computed tensor")
-    for index in indices:
-        analysis.labels.pin(analysis.value(index).labels, "it is an index")
-    shape = shape_of(node)
-    first = (0,) * count
-    if any(d < count for t in (source.constant, source.known) for d in varying_dims(t)):
-        return unknown_value(source.labels[first].expand(shape), source.constant.dtype)
-    return AbstractValue(*(f[first].expand(shape) for f in (source.labels, source.constant, source.known)))
-
-
-def _constant_index(analysis: Analysis, node: Any) -> Tensor | None:
-    """An index that does not depend on the input, or None."""
-    own = analysis.state_tensor(node)
-    if own is not None:
-        return own
-    value = analysis.value(node)
-    return value.constant if bool(value.known.all()) and not value.has_units else None
 
 
 def parameter_view(analysis: Analysis, node: Any) -> ParameterView | None:
