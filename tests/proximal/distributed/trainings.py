@@ -9,6 +9,7 @@ import gossamer
 from .models import (
     IMAGES,
     TOKENS,
+    alone,
     batch,
     both,
     built,
@@ -17,7 +18,6 @@ from .models import (
     fully_sharded,
     optimizer_of,
     own_part,
-    regularizer_of,
     root_sharded,
     same,
     shared_out,
@@ -40,51 +40,62 @@ TRAININGS = [
 ]
 
 
-def one_process_training(case):
-    (kind, shape), (recipe, strength), optimizer = case
+def trained(case, spread=alone, share=alone, optimizer_of=optimizer_of):
+    """Some steps, an evaluation, the zeros held, one more step: the model, its regularizer and the value before.
+
+    Units are found before the model is spread, other groups after.
+    """
+    (kind, shape), ((recipe, options), strength), name = case
     model, (x, y) = built(kind), batch(shape)
-    optimizer = optimizer_of(optimizer, model.parameters())
-    regularizer = regularizer_of(model, recipe, strength)
-    handle = gossamer.attach(optimizer, regularizer, compile=False)
-    train(model, optimizer, x, y)
-    handle.hold()
-    train(model, optimizer, x, y, 1)
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    return weights, regularizer.value(), str(gossamer.measure(model, x[:1])), zero_share(regularizer)
-
-
-def check_training(case, spread, reference, data=None, whole_batch=False):
-    """A training over several processes gives what one process gives on the same global batch."""
-    (kind, shape), (recipe, strength), name = case
-    model, (x, y) = spread(built(kind)), batch(shape)
-    mine = (x, y) if whole_batch else (own_part(x, data), own_part(y, data))
+    on_units = recipe == "unit_tl1" or options.get("groups") == "units"
+    regularizer = getattr(gossamer, recipe)(model, strength, example=x, **options) if on_units else None
+    model = spread(model)
     optimizer = optimizer_of(name, model.parameters())
-    regularizer = regularizer_of(model, recipe, strength)
+    regularizer = regularizer or getattr(gossamer, recipe)(model, strength, **options)
     handle = gossamer.attach(optimizer, regularizer, compile=False)
-    train(model, optimizer, *mine)
-    model(mine[0])  # with `fully_shard`, an evaluation leaves gathered parameters behind
+    train(model, optimizer, share(x), share(y))
+    model(share(x))  # with `fully_shard`, an evaluation leaves gathered parameters behind
+    value = regularizer.value()
     handle.hold()
-    train(model, optimizer, *mine, 1)
-    weights, value, measured, share = reference
-    where = (spread, recipe, name)
+    train(model, optimizer, share(x), share(y), 1)
+    return model, regularizer, value
+
+
+def measured(model, case):
+    return str(gossamer.measure(model, batch(case[0][1])[0][:1]))
+
+
+def one_process_training(case):
+    model, regularizer, value = trained(case)
+    return dict(model.named_parameters()), value, measured(model, case), zero_share(regularizer)
+
+
+def check_training(case, reference, *spread):
+    """A training over several processes gives what one process gives on the same global batch."""
+    model, _, value = trained(case, *spread)
+    weights, expected, size, share = reference
+    where = (case, spread)
     check_zeros(share, where)
     same(weights, model, where)
-    torch.testing.assert_close(regularizer.value(), value)
-    assert str(gossamer.measure(model, x[:1])) == measured, where
-    return model, optimizer
+    torch.testing.assert_close(value, expected)
+    assert measured(model, case) == size, where
+
+
+def spreads_of(case, flat):
+    """The layouts that a case is trained in, with the part of the batch that a process gets."""
+    yield data_parallel, own_part
+    yield fully_sharded, own_part
+    if case[0] is TOKENS:
+        yield lambda model: tensor_parallel(flat, model), alone
+        if dist.get_world_size() == 4:
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+            data = mesh.get_group("data")
+            yield lambda model: both(mesh, model), lambda part: own_part(part, data)
 
 
 def check_trainings(flat):
     references = list(zip(TRAININGS, shared_out(TRAININGS, one_process_training), strict=True))
     for case, reference in references:
-        check_training(case, data_parallel, reference)
-        check_training(case, fully_sharded, reference)
-    check_training(TRAININGS[0], root_sharded, references[0][1])
-    tokens = [(case, reference) for case, reference in references if case[0] is TOKENS]
-    for case, reference in tokens:
-        check_training(case, lambda model: tensor_parallel(flat, model), reference, whole_batch=True)
-    if dist.get_world_size() < 4:
-        return
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
-    for case, reference in tokens:
-        check_training(case, lambda model: both(mesh, model), reference, data=mesh.get_group("data"))
+        for spread in spreads_of(case, flat):
+            check_training(case, reference, *spread)
+    check_training(*references[0], root_sharded, own_part)

@@ -5,7 +5,6 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import init_device_mesh
 
 import gossamer
 
@@ -16,7 +15,6 @@ from .models import (
     Net,
     alone,
     batch,
-    both,
     built,
     check_zeros,
     data_parallel,
@@ -26,10 +24,10 @@ from .models import (
     refuses,
     same,
     shared_out,
-    tensor_parallel,
     train,
     zero_of,
 )
+from .trainings import spreads_of, trained
 
 UNIT_TRAININGS = [
     (IMAGES, (("unit_tl1", {}), 0.03), "SGD"),
@@ -41,42 +39,24 @@ UNIT_TRAININGS = [
 ]
 
 
-def unit_training(case, spread=alone, share=alone, optimizer_of=optimizer_of):
-    """Units are found before the model is spread. Some steps, the zeros held, one more step."""
-    (kind, shape), ((recipe, options), strength), name = case
-    model, (x, y) = built(kind), batch(shape)
-    regularizer = getattr(gossamer, recipe)(model, strength, example=x, **options)
-    model = spread(model)
-    optimizer = optimizer_of(name, model.parameters())
-    handle = gossamer.attach(optimizer, regularizer, compile=False)
-    train(model, optimizer, share(x), share(y))
-    model(share(x))  # with `fully_shard`, an evaluation leaves gathered parameters behind
-    value, dead = regularizer.value(), regularizer.units.dead().double().mean().item()
-    handle.hold()
-    train(model, optimizer, share(x), share(y), 1)
-    return model, value, dead
-
-
 def one_process_units(case):
-    model, value, dead = unit_training(case)
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}, value, dead
+    model, regularizer, value = trained(case)
+    return dict(model.named_parameters()), value, dead_share(regularizer)
+
+
+def dead_share(regularizer):
+    return regularizer.units.dead().double().mean().item()
 
 
 def check_units(flat):
     """Units of weights in several processes become zero together, as in one process."""
-    spreads = [(data_parallel, own_part), (fully_sharded, own_part), (data_parallel, own_part, zero_of)]
-    of_tokens = [(lambda model: tensor_parallel(flat, model), alone)]
-    if dist.get_world_size() == 4:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
-        data = mesh.get_group("data")
-        of_tokens.append((lambda model: both(mesh, model), lambda part: own_part(part, data)))
     for case, (weights, value, dead) in zip(UNIT_TRAININGS, shared_out(UNIT_TRAININGS, one_process_units), strict=True):
         check_zeros(dead, case)
-        for spread in spreads + (of_tokens if case[0] is TOKENS else []):
-            model, other_value, other_dead = unit_training(case, *spread)
+        for spread in (*spreads_of(case, flat), (data_parallel, own_part, zero_of)):
+            model, regularizer, other = trained(case, *spread)
             same(weights, model, (case, spread))
-            torch.testing.assert_close(other_value, value)
-            assert other_dead == dead
+            torch.testing.assert_close(other, value)
+            assert dead_share(regularizer) == dead
 
 
 def with_target(recipe, target, name, spread=alone, share=alone, optimizer_of=optimizer_of, example=True):
