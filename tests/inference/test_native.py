@@ -18,7 +18,7 @@ import gossamer
 from gossamer import GossamerError
 from gossamer.example import call_with
 from gossamer.inference import fusion
-from gossamer.inference.module import NativeModule
+from gossamer.inference.module import NativeModule, Settings
 from gossamer.inference.verification import check_outputs, expect
 
 
@@ -61,6 +61,23 @@ def assert_same(fast: nn.Module, model: nn.Module, *inputs: Tensor) -> None:
 def test_any_batch(fast: NativeModule, model: nn.Module, batch: int, vector_from: int) -> None:
     fast.run_as(vector_from)
     assert_same(fast, model, torch.randn(batch, 2, 12, 12))
+
+
+def test_large_batches_have_a_setting_of_their_own(
+    fast: NativeModule, model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast.run_as(vector_from=5, large=99)
+    run, used = fast._run, []
+
+    def recorded(settings: int, *rest: int) -> int:
+        used.append(Settings.from_address(settings).vector_from)
+        return run(settings, *rest)
+
+    monkeypatch.setattr(fast, "_run", recorded)
+    lanes = fast._library.lanes
+    for batch in (1, lanes, lanes + 1, 4 * lanes):
+        assert_same(fast, model, torch.randn(batch, 2, 12, 12))
+    assert used == [5, 5, 99, 99]
 
 
 def test_an_empty_batch(fast: NativeModule) -> None:

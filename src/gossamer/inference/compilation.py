@@ -28,6 +28,7 @@ __all__ = ["lowered", "native"]
 _CALIBRATION = 0.02  # seconds
 # Below, in seconds of work for each, another thread costs more than it saves: to wake it up takes some microseconds.
 _WORTH_A_THREAD = 1.2e-5
+_LONG = 0.01  # seconds of a vector of samples, from which on a larger batch is not timed
 _MOST_THREADS = 1024
 _NEVER = 2**62
 
@@ -114,23 +115,34 @@ def _verify(module: NativeModule, expected: Expectation, lanes: int) -> None:
 
 
 def _calibrate(module: NativeModule, expected: Expectation, lanes: int) -> None:
-    """Find out from how many samples on a vector with empty lanes pays, instead of sample by sample; and a thread."""
-    two_vectors = repeated(expected.call, 2 * lanes)
-    seconds = {}
+    """Find out from how many samples on a vector with empty lanes pays, instead of sample by sample; and a thread.
+
+    Once for a batch of one vector and once for larger ones, which do not stay in the caches between two layers.
+    """
+    vector_from, seconds = _vector_from(module, expected.call, lanes, 1)
+    large, sample = vector_from, seconds / lanes
+    if seconds < _LONG:
+        large, _ = _vector_from(module, expected.call, lanes, 4)
+        module.run_as(vector_from, large=large)
+        if module.threads > 1:
+            sample = _seconds_of_a_sample(module, expected.call, lanes)
+    module.run_as(vector_from, math.ceil(_WORTH_A_THREAD / sample), large)
+
+
+def _vector_from(module: NativeModule, call: Call, lanes: int, vectors: int) -> tuple[int, float]:
+    """From how many samples on a vector pays in a batch of so many whole vectors, and the seconds of the batch."""
+    batch, seconds = repeated(call, vectors * lanes), {}
     for vector_from in (1, lanes + 1):
         module.run_as(vector_from)
-        seconds[vector_from] = _fastest_of(module, two_vectors)
-    vector, sample = seconds[1] / 2, seconds[lanes + 1] / (2 * lanes)
-    vector_from = min(lanes + 1, max(1, math.ceil(vector / sample)))
-    module.run_as(vector_from)
-    if module.threads > 1:
-        module.run_as(vector_from, math.ceil(_WORTH_A_THREAD / _seconds_of_a_sample(module, expected.call, lanes)))
+        seconds[vector_from] = _fastest_of(module, batch)
+    pays = math.ceil(seconds[1] / seconds[lanes + 1] * lanes)
+    return min(lanes + 1, max(1, pays)), min(seconds.values())
 
 
 def _seconds_of_a_sample(module: NativeModule, call: Call, lanes: int) -> float:
     """What another sample adds to a large batch, without the time that a call takes in Python."""
-    once, more = (_fastest_of(module, repeated(call, vectors * lanes)) for vectors in (1, 4))
-    return max(more - once, 1e-9) / (3 * lanes)
+    once, more = (_fastest_of(module, repeated(call, vectors * lanes)) for vectors in (2, 4))
+    return max(more - once, 1e-9) / (2 * lanes)
 
 
 def _fastest_of(module: NativeModule, call: Call) -> float:

@@ -92,11 +92,11 @@ class NativeModule(nn.Module):
         self.threads = threads
         self._library = library
         self._signature = signature
-        self._settings = Settings(
-            library.constants.ctypes.data, 1, threads, _NEVER, run_in_threads() if threads > 1 else None
-        )
-        self._run = library.run
-        self._settings_address = ctypes.addressof(self._settings)
+        settings = library.constants.ctypes.data, 1, threads, _NEVER, run_in_threads() if threads > 1 else None
+        self._small = Settings(*settings)  # for a batch of at most one vector of samples
+        self._large = Settings(*settings)
+        self._run, self._lanes = library.run, library.lanes
+        self._addresses = ctypes.addressof(self._small), ctypes.addressof(self._large)
         # The memory of the constants itself, for whoever counts bytes; it is of no use in a file.
         self.register_buffer("constants", torch.from_numpy(library.constants), persistent=False)
         self._idle: list[tuple[int, object]] = []  # addresses and their memory; append and pop are atomic
@@ -128,19 +128,21 @@ class NativeModule(nn.Module):
             self.call_compiled(n, x.data_ptr(), output.data_ptr())
         return output
 
-    def run_as(self, vector_from: int, samples_per_thread: int = _NEVER) -> None:
+    def run_as(self, vector_from: int, samples_per_thread: int = _NEVER, large: int | None = None) -> None:
         """Choose how batches are run.
 
         Args:
             vector_from: From how many samples on the rest of a batch is computed as one vector with empty lanes.
             samples_per_thread: How many samples are worth a thread.
+            large: `vector_from` for batches of more than one vector; by default the same.
         """
-        self._settings.vector_from = vector_from
-        self._settings.samples_per_thread = samples_per_thread
+        self._small.vector_from = vector_from
+        self._large.vector_from = vector_from if large is None else large
+        self._small.samples_per_thread = self._large.samples_per_thread = samples_per_thread
 
     def threads_for(self, samples: int) -> int:
         """How many threads share a batch of so many samples."""
-        return max(1, min(self.threads, samples // int(self._settings.samples_per_thread)))
+        return max(1, min(self.threads, samples // int(self._large.samples_per_thread)))
 
     def call_compiled(self, n: int, *pointers: int) -> None:
         """The compiled function alone: `n` samples, from the addresses of inputs to those of outputs, unchecked."""
@@ -149,7 +151,7 @@ class NativeModule(nn.Module):
         except IndexError:
             memory = aligned(self.threads * self._library.workspace)
             workspace = (memory.ctypes.data, memory)
-        failed = self._run(self._settings_address, workspace[0], n, *pointers)
+        failed = self._run(self._addresses[n > self._lanes], workspace[0], n, *pointers)
         self._idle.append(workspace)
         if failed:
             raise GossamerError("an index in the input is outside of its embedding table.")
