@@ -193,7 +193,11 @@ def main() -> None:
     done = FILE.read()
     found = table(done)
     cuts = [abs(o.cut) for o in done.values() if o.cut is not None]
-    text = f"{found.markdown()}\n\nMedian of the last cut over all {len(cuts)} runs: {100 * median(cuts):.1f} %.\n"
+    differences = [float(row[7]) for row in found.rows if row[7] != "-"]
+    text = (
+        f"{found.markdown()}\nMedian of the last cut over all {len(cuts)} runs: {100 * median(cuts):.1f} %. "
+        f"Mean difference to the grid over {len(differences)} settings: {mean(differences):+.2f} points.\n"
+    )
     write_atomically(FOLDER / "table.md", text.encode())
     print(text)
 
