@@ -37,7 +37,39 @@ def flattened_view(x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("middle", [chained, through_a_view, assigned, flattened_view])
+def augmented(x: Tensor) -> Tensor:
+    y = x * 1.0
+    y[:, 2:5] += x[:, :3]
+    y[:, 0] *= 2.0
+    return y
+
+
+def a_part_twice(x: Tensor) -> Tensor:
+    y = x * 1.0
+    part = y[:, ::2]
+    part += 1.0
+    part *= 2.0
+    return y + 1.0
+
+
+def a_part_of_a_part(x: Tensor) -> Tensor:
+    y = x * 1.0
+    y[:, 1:][:, 2] = 0.5
+    return y
+
+
+def another_view_of_a_part(x: Tensor) -> Tensor:
+    y = x * 1.0
+    part, again = y[:, :2], y[:, 1:3]
+    part += 1.0
+    return torch.cat([y, again], 1)[:, :6] + again.sum()
+
+
+KEPT = [chained, through_a_view, assigned, augmented, a_part_twice]
+DECOMPOSED = [flattened_view, a_part_of_a_part, another_view_of_a_part]
+
+
+@pytest.mark.parametrize("middle", [*KEPT, *DECOMPOSED])
 @pytest.mark.parametrize("form", ["module", "graph"])
 def test_overwritten_values(middle: Callable[[Tensor], Tensor], form: str) -> None:
     class Net(nn.Module):
@@ -56,6 +88,24 @@ def test_overwritten_values(middle: Callable[[Tensor], Tensor], form: str) -> No
     x = torch.randn(4, 3)
     small = shrink(model, x, form=form)  # type: ignore[arg-type]
     torch.testing.assert_close(small(x), model(x))
+
+
+@pytest.mark.parametrize("middle", KEPT)
+def test_layers_stay_single_operations_where_a_value_or_a_part_of_it_is_overwritten(
+    middle: Callable[[Tensor], Tensor],
+) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return middle(self.norm(x))
+
+    x = torch.randn(4, 6)
+    traced = trace(Net(), Call((x.clone(),), {}))
+    assert torch.ops.aten.batch_norm.default in {node.target for node in traced.graph.nodes}
+    torch.testing.assert_close(traced.program.module()(x), Net().eval()(x))
 
 
 def test_one_of_several_results_is_overwritten_without_decomposing_the_program() -> None:
