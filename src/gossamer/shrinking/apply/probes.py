@@ -8,6 +8,7 @@ example. Masks have the share of ones that the example has.
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -83,7 +84,8 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
     """A random call with another batch size, length and image size, as far as the model accepts them.
 
     Dimensions that have one size in the example are changed together: first the batch, then the other sizes. These
-    become larger where that is cheap, else smaller.
+    become larger where that is cheap, else smaller. If the input of a linear layer has another width then, no further
+    size is tried: the model flattens space into units.
     """
     generator = torch.Generator().manual_seed(1)
     accepted: dict[_Dim, int] = {}
@@ -95,11 +97,16 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
         size = dims[0].size
         others = (size // 2, size + 1, 2 * size) if large else (2 * size, size + 1, size // 2)
         for other in dict.fromkeys((size + 1,) if dims[0].is_batch else others):
+            if other == 0:
+                continue
             tried = {**accepted, **dict.fromkeys(dims, other)}
-            probe = _try(model, call, generator, ranges, tried) if other > 0 else None
-            if probe is not None:
-                accepted, found = tried, probe
+            candidate = _resized(call, generator, ranges, tried)
+            try:
+                accepted, found = tried, Probe(candidate, run(model, candidate))
                 break
+            except GossamerError as error:
+                if _is_in_linear_layer(error):
+                    break
     return found
 
 
@@ -113,7 +120,7 @@ def at_far_sizes(model: nn.Module, call: Call, other: Call, ranges: IndexRanges)
     growth = max((math.prod(5 for d in free if d.place == dim.place) for dim in free), default=0)
     if not free or growth * max(tensor.numel() for tensor in call.tensors()) > _CHEAP:
         return None
-    return _try(model, call, torch.Generator().manual_seed(3), ranges, sizes)
+    return _try(model, _resized(call, torch.Generator().manual_seed(3), ranges, sizes))
 
 
 def at_size_one(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) -> list[Probe]:
@@ -124,7 +131,8 @@ def at_size_one(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) 
     generator = torch.Generator().manual_seed(2)
     free = [dim for dim in _dims(call) if dim.dim in changed_dims(call, other)[dim.place]]
     groups = [[dim for dim in free if dim.is_batch], [dim for dim in free if not dim.is_batch]]
-    probes = [_try(model, call, generator, ranges, dict.fromkeys(dims, 1)) for dims in groups if dims]
+    ones = [_resized(call, generator, ranges, dict.fromkeys(dims, 1)) for dims in groups if dims]
+    probes = [_try(model, one) for one in ones]
     return [probe for probe in probes if probe is not None]
 
 
@@ -186,17 +194,26 @@ def _groups_of_dims(call: Call) -> list[list[_Dim]]:
     return groups[:_MOST_GROUPS]
 
 
-def _try(
-    model: nn.Module, call: Call, generator: torch.Generator, ranges: IndexRanges, sizes: Mapping[_Dim, int]
-) -> Probe | None:
+def _resized(call: Call, generator: torch.Generator, ranges: IndexRanges, sizes: Mapping[_Dim, int]) -> Call:
+    """A random call in which these dimensions have other sizes."""
     shapes = [list(tensor.shape) for tensor in call.tensors()]
     for dim, size in sizes.items():
         shapes[dim.place][dim.dim] = size
-    candidate = _random(call, generator, ranges, shapes)
+    return _random(call, generator, ranges, shapes)
+
+
+def _try(model: nn.Module, call: Call) -> Probe | None:
     try:
-        return Probe(candidate, run(model, candidate))
+        return Probe(call, run(model, call))
     except GossamerError:
         return None
+
+
+def _is_in_linear_layer(error: GossamerError) -> bool:
+    """Whether a forward failed in that of an `nn.Linear`."""
+    cause = error.__cause__
+    frames = [] if cause is None else traceback.walk_tb(cause.__traceback__)
+    return any(frame.f_code is nn.Linear.forward.__code__ for frame, _ in frames)
 
 
 def _random(

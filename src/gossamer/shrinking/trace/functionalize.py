@@ -17,7 +17,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-__all__ = ["functionalize"]
+__all__ = ["functionalize", "is_mutation"]
 
 _MAY_ALIAS = {
     torch.ops.aten.reshape,
@@ -44,6 +44,11 @@ class _Part(NamedTuple):
     scatter: OpOverload
     place: tuple[Any, ...]
     named: dict[str, Any]
+
+
+def is_mutation(node: fx.Node) -> bool:
+    """Whether an operation overwrites one of its inputs."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def functionalize(program: ExportedProgram, mutations: Sequence[fx.Node]) -> ExportedProgram:
@@ -88,13 +93,12 @@ def _is_local(graph: fx.Graph, mutation: fx.Node) -> bool:
 
 def _versions(node: fx.Node) -> set[fx.Node]:
     """The value before and after each mutation: `y = f_(x)` is x itself."""
-    while isinstance(node.target, OpOverload) and node.target._schema.is_mutable and isinstance(node.args[0], fx.Node):
+    while is_mutation(node) and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     found, waiting = {node}, [node]
     while waiting:
         value = waiting.pop()
-        users = [u for u in value.users if isinstance(u.target, OpOverload) and u.target._schema.is_mutable]
-        new = {user for user in users if user.args[0] is value} - found
+        new = {user for user in value.users if is_mutation(user) and user.args[0] is value} - found
         found |= new
         waiting.extend(new)
     return found
