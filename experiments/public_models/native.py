@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import multiprocessing
 import re
 import time
 import warnings
 from collections import Counter
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+from forks import Fork
 from models import CASES, Case
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -90,8 +89,10 @@ def errors(model: nn.Module, lowered: nn.Module, inputs: Any) -> tuple[float, fl
     return error(outputs_of(model, inputs)), error(outputs_of(lowered, inputs))
 
 
-def check(case: Case) -> dict[str, Any]:
+def check(name: str) -> dict[str, Any]:
     """The row of a network."""
+    case = CASES[name]
+    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     model = case.make().eval()
@@ -113,27 +114,13 @@ def check(case: Case) -> dict[str, Any]:
 
 def in_process(case: Case) -> dict[str, Any]:
     """The row of a network; what goes wrong in its process is part of it."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(case, sender))
-    process.start()
-    sender.close()
     try:
-        row = receiver.recv() if receiver.poll(SECONDS) else {"lowered": False, "reason": f"longer than {SECONDS} s"}
-    except EOFError:
-        row = {"lowered": False, "reason": "the process ended"}
-    process.kill()
-    process.join()
+        row = Fork(check, SECONDS)(case.name)
+    except OSError as error:  # no result
+        row = {"lowered": False, "reason": str(error)}
+    except RuntimeError as error:
+        row = {"lowered": False, "reason": str(error), "unexpected": True}
     return {"package": case.package, "network": case.network, **row}
-
-
-def _send(case: Case, sender: Connection) -> None:
-    torch.set_num_threads(1)
-    try:
-        row = check(case)
-    except Exception as error:
-        row = {"lowered": False, "reason": f"{type(error).__name__}: {error}"[:300], "unexpected": True}
-    sender.send(row)
 
 
 def finished() -> list[dict[str, Any]]:

@@ -9,16 +9,15 @@ compute everything anew. `README.md` has the packages to install, `table.py` mak
 from __future__ import annotations
 
 import argparse
+import functools
 import json
-import multiprocessing
 import time
-import traceback
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 from check import check
+from forks import Fork
 from models import CASES, Case
 
 import gossamer
@@ -37,25 +36,11 @@ def finished() -> set[tuple[str, str, str]]:
 
 def in_process(case: Case, kind: str) -> dict[str, Any]:
     """One row, computed in a fork of this process; what goes wrong there is part of the row."""
-    failed = {"package": case.package, "network": case.network, "dead units": kind}
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_send, args=(sender, case, kind))
-    process.start()
-    sender.close()
     try:
-        row = receiver.recv() if receiver.poll(SECONDS) else {"exception": f"longer than {SECONDS} s"}
-    except EOFError:
-        row = {"exception": "the process ended without a result"}
-    process.kill()
-    process.join()
-    return {**failed, **row}
-
-
-def _send(sender: Connection, case: Case, kind: str) -> None:
-    try:
-        sender.send(check(case, kind))
-    except Exception:  # what a user would see as a raw exception
-        sender.send({"exception": traceback.format_exc().strip().splitlines()[-1][:300]})
+        row = Fork(functools.partial(check, case), SECONDS)(kind)
+    except (RuntimeError, OSError) as error:  # what a user would see as a raw exception, and a fork without a result
+        row = {"exception": str(error)}
+    return {"package": case.package, "network": case.network, "dead units": kind, **row}
 
 
 def warm_up() -> None:
