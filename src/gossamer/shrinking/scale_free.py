@@ -23,8 +23,9 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse import Analysis
+from gossamer.shrinking.analyse.dependencies import LayerCall
 from gossamer.shrinking.analyse.domain import unexpand, varying_dims
-from gossamer.shrinking.analyse.facts import Layer, LayerCall
+from gossamer.shrinking.analyse.facts import Layer
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS
 from gossamer.shrinking.analyse.rules.views import VIEWS
 from gossamer.shrinking.trace import arguments

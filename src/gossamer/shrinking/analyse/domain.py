@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ __all__ = [
     "SIZE_FROM_INPUT",
     "AbstractValue",
     "Labels",
+    "abstract_values_in",
     "as_matrix",
     "compress",
     "constant_value",
@@ -150,6 +152,15 @@ def constant_value(tensor: Tensor, labels: Tensor | None = None) -> AbstractValu
     """A value that is constant everywhere; without labels it has no units."""
     labels = no_units(tensor.shape) if labels is None else labels
     return AbstractValue(labels, tensor, torch.ones((), dtype=torch.bool).expand(tensor.shape))
+
+
+def abstract_values_in(result: Any) -> list[AbstractValue]:
+    """The abstract values of a result, however nested."""
+    if isinstance(result, AbstractValue):
+        return [result]
+    if isinstance(result, tuple | list):
+        return [value for item in result for value in abstract_values_in(item)]
+    return []
 
 
 def varying_dims(tensor: Tensor) -> tuple[int, ...]:

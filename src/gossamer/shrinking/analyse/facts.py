@@ -1,8 +1,6 @@
 """The facts of one analysis: abstract values, dependencies between units, and constraints on shapes.
 
-A *dependency* says which units a unit reads. If an output unit `o` of a layer is live, it reads every input unit `i`
-with `nonzero[o, i]`; an input that is *foldable* (its constant is zero, or can be added to the bias) need not be live
-for that. Everything else that needs a unit pins its label.
+A dependency says which units a unit reads. Everything else that needs a unit pins its label.
 
 A rule receives the `Analysis` and a node, looks up the abstract values of the inputs, adds facts, and returns the
 abstract value of the result.
@@ -20,80 +18,27 @@ from torch import Tensor, fx, nn
 
 from gossamer.layers import LayerKind
 from gossamer.shrinking.analyse.constraints import EqualCounts, Heads, Multiple, Rectangle, SizeAttribute
+from gossamer.shrinking.analyse.dependencies import Dependency, LayerCall, ParameterView
 from gossamer.shrinking.analyse.domain import (
     NO_UNIT,
     AbstractValue,
     Labels,
+    abstract_values_in,
     compress,
     constant_value,
-    expand_along,
     no_units,
     unexpand,
     unknown_value,
     varying_dims,
 )
+from gossamer.shrinking.analyse.plain_values import labels_of_elements
 from gossamer.shrinking.trace import SizeUse, TracedModel, caller_path, size_hint, size_uses
 
-__all__ = [
-    "Analysis",
-    "Dependency",
-    "Layer",
-    "LayerCall",
-    "ParameterView",
-    "abstract_values_in",
-]
+__all__ = ["Analysis", "Layer"]
 
 _ROUNDING = 1e-5
-_LARGEST_TABLE = 4096  # elements of a table of integers or flags that may belong to units
-_MOST_ELEMENTS = 2**20
-"""A parameter that is used as a plain value has one label per element, up to so many."""
-
-LAYERS: set[Any] = {
-    torch.ops.aten.linear.default,
-    torch.ops.aten.conv1d.default,
-    torch.ops.aten.conv1d.padding,
-    torch.ops.aten.conv2d.default,
-    torch.ops.aten.conv2d.padding,
-    torch.ops.aten.conv3d.default,
-    torch.ops.aten.conv3d.padding,
-}
-"""Layers with the outputs of their weight along its first dimension."""
 
 _Fact = TypeVar("_Fact")
-
-
-@dataclass(frozen=True)
-class Dependency:
-    """Readers `(g, o)` read inputs `(g, i)` where `nonzero` `(g, o, i)`, except inputs that are `foldable` `(g, i)`."""
-
-    readers: Tensor
-    inputs: Tensor
-    nonzero: Tensor
-    foldable: Tensor
-
-
-@dataclass(frozen=True)
-class ParameterView:
-    """A weight as a view of a parameter: for each dimension of the view, the parameter's dimension and the indices.
-
-    `origin` has one index per dimension of the parameter: in a dimension that the view does not have, the selected one.
-    """
-
-    name: str
-    dims: tuple[int, ...]
-    index: tuple[Tensor, ...]
-    origin: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class LayerCall:
-    """One call of a layer: output labels `(g, o)`, input labels `(g, i)`, and the inputs' constants where known."""
-
-    outputs: Tensor
-    inputs: Tensor
-    constants: Tensor
-    known: Tensor
-    node_name: str
 
 
 @dataclass
@@ -331,37 +276,13 @@ class Analysis:
     def _elements(self, node: fx.Node) -> AbstractValue:
         name = self.traced.states[node]
         tensor = self.tensor(name)
-        is_table = not tensor.is_floating_point() and tensor.numel() > _LARGEST_TABLE
-        if tensor.dim() == 0 or is_table:  # a causal mask has no units, and millions of elements
-            labels = no_units(tensor.shape)
-        else:
-            if name not in self.element_labels:
-                self.element_labels[name] = self._element_labels(node, tensor.shape)
-            labels = self.element_labels[name]
+        if name not in self.element_labels:
+            own = labels_of_elements(node, tensor, self.labels)
+            if own is not None:
+                self.element_labels[name] = own
+        labels = self.element_labels.get(name, no_units(tensor.shape))
         is_updated = self.training and not isinstance(self.traced.tensors[name], nn.Parameter)
         return unknown_value(labels, tensor.dtype) if is_updated else constant_value(compress(tensor), labels)
-
-    def _element_labels(self, node: fx.Node, shape: torch.Size) -> Tensor:
-        """One label per element; one per output of a weight that is computed from, one per column of a large table."""
-        if len(shape) > 1 and _becomes_weight(node):
-            return expand_along(self.labels.fresh(shape[0]), shape, 0)
-        if shape.numel() > _MOST_ELEMENTS:
-            return expand_along(self.labels.fresh(shape[-1]), shape, len(shape) - 1)
-        return self.labels.fresh(*shape)
-
-
-def _becomes_weight(node: fx.Node) -> bool:
-    """Whether a layer has a weight that is computed from this parameter (weight norm, a standardised weight)."""
-    found, waiting = {node}, [node]
-    while waiting:
-        for user in waiting.pop().users:
-            if user.target in LAYERS:
-                if user.args[1] in found:
-                    return True
-            elif user not in found:
-                found.add(user)
-                waiting.append(user)
-    return False
 
 
 def _pairs(own: list[_Fact], other: list[_Fact]) -> Iterator[tuple[_Fact, _Fact | None]]:
@@ -375,15 +296,6 @@ def _common(call: LayerCall, other: LayerCall | None) -> LayerCall:
     # To rounding: the mean over more positions is the same constant.
     equal = torch.isclose(call.constants, other.constants, rtol=_ROUNDING, atol=0.0)
     return replace(call, known=call.known & other.known & equal)
-
-
-def abstract_values_in(result: Any) -> list[AbstractValue]:
-    """The abstract values of a result, however nested."""
-    if isinstance(result, AbstractValue):
-        return [result]
-    if isinstance(result, tuple | list):
-        return [value for item in result for value in abstract_values_in(item)]
-    return []
 
 
 def _unknown(value: Any) -> Any:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from gossamer.shrinking.analyse import NO_UNIT, Analysis
 from gossamer.shrinking.analyse.constraints import EqualCounts, Rectangle
-from gossamer.shrinking.analyse.domain import unexpand, varying_dims
-from gossamer.shrinking.analyse.facts import Dependency, abstract_values_in
+from gossamer.shrinking.analyse.dependencies import Dependency
+from gossamer.shrinking.analyse.domain import abstract_values_in, unexpand, varying_dims
 
 __all__ = ["Decision", "decide", "label_tensors"]
 

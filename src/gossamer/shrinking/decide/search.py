@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from gossamer.errors import GossamerError
 from gossamer.shrinking.analyse import Analysis
-from gossamer.shrinking.analyse.facts import abstract_values_in
+from gossamer.shrinking.analyse.domain import abstract_values_in
 from gossamer.shrinking.decide import hard_coded, heads
 from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Plan

@@ -24,13 +24,14 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating, restoring
-from gossamer.shrinking.trace.functionalize import functionalize, is_mutation
+from gossamer.shrinking.trace.functionalize import functionalize
 
 __all__ = [
     "TracedModel",
     "arguments",
     "caller_path",
     "first_line",
+    "is_mutation",
     "shape_of",
     "size_hint",
     "state_tensors",
@@ -235,6 +236,11 @@ def _other_sizes(call: Call, other: Call) -> dict[int, int]:
     pairs = {pair for own, new in tensors for pair in zip(own.shape, new.shape, strict=True)}
     changed = {pair for pair in pairs if pair[0] != pair[1]}
     return {size: new for size, new in changed if sum(pair[0] == size for pair in changed) == 1}
+
+
+def is_mutation(node: fx.Node) -> bool:
+    """Whether an operation overwrites one of its inputs."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def first_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-__all__ = ["functionalize", "is_mutation"]
+__all__ = ["functionalize"]
 
 _MAY_ALIAS = {
     torch.ops.aten.reshape,
@@ -46,14 +46,9 @@ class _Part(NamedTuple):
     named: dict[str, Any]
 
 
-def is_mutation(node: fx.Node) -> bool:
-    """Whether an operation overwrites one of its inputs."""
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
-
-
 def functionalize(program: ExportedProgram, mutations: Sequence[fx.Node]) -> ExportedProgram:
     """The same program without these in-place operations, which are all that it has."""
-    if not all(_is_local(program.graph, node) for node in mutations):
+    if not all(_is_local(node, mutations) for node in mutations):
         decomposed: ExportedProgram = program.run_decompositions({})
         return decomposed
     parts: dict[fx.Node, _Part] = {}
@@ -70,7 +65,7 @@ def _out_of_place(op: OpOverload) -> OpOverload | None:
     return None if found._schema.is_mutable else found
 
 
-def _is_local(graph: fx.Graph, mutation: fx.Node) -> bool:
+def _is_local(mutation: fx.Node, mutations: Sequence[fx.Node]) -> bool:
     """Whether no older alias of the overwritten value is read after the mutation, and none is an input or a constant.
 
     The tensor that the overwritten value is a part of may be read.
@@ -80,25 +75,25 @@ def _is_local(graph: fx.Graph, mutation: fx.Node) -> bool:
     target = mutation.args[0]
     if not isinstance(target, fx.Node):
         return False
-    order = {node: place for place, node in enumerate(graph.nodes)}
+    order = {node: place for place, node in enumerate(mutation.graph.nodes)}
     aliases = _aliases(target, mutation)
     if any(alias.op in ("placeholder", "get_attr") for alias in aliases):
         return False
-    replaced = _versions(target)
+    replaced = _versions(target, mutations)
     parts = [part for node in replaced if (part := _part(node)) is not None]
     replaced |= {part.base for part in parts}
     stale = [alias for alias in aliases - replaced if order[alias] < order[mutation]]
     return not any(order[user] > order[mutation] for alias in stale for user in alias.users)
 
 
-def _versions(node: fx.Node) -> set[fx.Node]:
+def _versions(node: fx.Node, mutations: Sequence[fx.Node]) -> set[fx.Node]:
     """The value before and after each mutation: `y = f_(x)` is x itself."""
-    while is_mutation(node) and isinstance(node.args[0], fx.Node):
+    while node in mutations and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     found, waiting = {node}, [node]
     while waiting:
         value = waiting.pop()
-        new = {user for user in value.users if is_mutation(user) and user.args[0] is value} - found
+        new = {user for user in value.users if user in mutations and user.args[0] is value} - found
         found |= new
         waiting.extend(new)
     return found

@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 from gossamer.layers import LayerKind
 from gossamer.layers.kinds import CONVOLUTION, LINEAR, TAKES_BIAS
 from gossamer.shrinking.analyse.constraints import EqualCounts
+from gossamer.shrinking.analyse.dependencies import LayerCall, ParameterView
 from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     constants_along,
@@ -27,7 +28,7 @@ from gossamer.shrinking.analyse.domain import (
     no_units,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, Layer, LayerCall, ParameterView
+from gossamer.shrinking.analyse.facts import Analysis, Layer
 from gossamer.shrinking.analyse.rules.computed import RowWise, bind_rows, row_wise
 from gossamer.shrinking.analyse.rules.views import bind_vector, elements, parameter_view, vector_value
 from gossamer.shrinking.trace import arguments, caller_path, shape_of

@@ -8,8 +8,9 @@ import torch
 from torch import fx, nn
 
 from gossamer.shrinking.analyse.constraints import Multiple
+from gossamer.shrinking.analyse.dependencies import ParameterView
 from gossamer.shrinking.analyse.domain import NO_UNIT, varying_dims
-from gossamer.shrinking.analyse.facts import Analysis, ParameterView
+from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.layers import Weight, call_layer, dense, units_along
 from gossamer.shrinking.analyse.rules.views import elements, in_step, parameter_view
 from gossamer.shrinking.trace import arguments

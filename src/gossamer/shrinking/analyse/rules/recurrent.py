@@ -16,8 +16,9 @@ from torch._ops import OpOverload
 from gossamer.layers.kind import LayerKind
 from gossamer.layers.kinds import GRU, LSTM, RNN
 from gossamer.shrinking.analyse.constraints import EqualCounts
+from gossamer.shrinking.analyse.dependencies import LayerCall, ParameterView
 from gossamer.shrinking.analyse.domain import AbstractValue, constants_along, expand_along
-from gossamer.shrinking.analyse.facts import Analysis, Layer, LayerCall, ParameterView
+from gossamer.shrinking.analyse.facts import Analysis, Layer
 from gossamer.shrinking.analyse.rules.creation import CREATORS
 from gossamer.shrinking.analyse.rules.layers import owner, units_along
 from gossamer.shrinking.trace import arguments

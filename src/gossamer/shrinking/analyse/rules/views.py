@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.constraints import Rectangle
+from gossamer.shrinking.analyse.dependencies import ParameterView
 from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     compress,
@@ -23,7 +24,7 @@ from gossamer.shrinking.analyse.domain import (
     unexpand,
     varying_dims,
 )
-from gossamer.shrinking.analyse.facts import Analysis, ParameterView
+from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.trace import arguments
 
 __all__ = [
