@@ -103,6 +103,32 @@ def test_sums_over_space_hold_for_other_image_sizes():
         torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-4)
 
 
+class Flattened(nn.Module):
+    """Flattens space, rounded down, into the inputs of a layer; another one reads a sum over space."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.pool = nn.Conv2d(2, 6, 1), nn.AvgPool2d(4)
+        self.flat, self.sums = nn.Linear(24, 3), nn.Linear(6, 3)
+        with torch.no_grad():
+            self.conv.weight[1:3] = 0
+            self.conv.bias[1:3] = 0.7
+
+    def forward(self, x):
+        x = torch.relu(self.conv(x))
+        return self.flat(self.pool(x).flatten(1)) + self.sums(x.sum((2, 3)))
+
+
+def test_where_space_is_flattened_the_next_size_is_tried_and_no_further_one():
+    torch.manual_seed(0)
+    model, tried = Flattened().eval(), set()
+    model.register_forward_pre_hook(lambda _, inputs: tried.add(tuple(inputs[0].shape)))
+    evaluation_reference(model, call_with(model, torch.randn(2, 2, 8, 8)))
+    assert tried == {(2, 2, 8, 8), (3, 2, 8, 8), (3, 2, 16, 16), (3, 2, 9, 9)}
+    small, x = gossamer.shrink(model, torch.randn(2, 2, 8, 8)), torch.randn(2, 2, 9, 9)
+    torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-4)
+
+
 class Positions(nn.Module):
     """A learned position table, position numbers and a causal mask, all longer than the example."""
 

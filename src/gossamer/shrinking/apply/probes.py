@@ -84,8 +84,8 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
     """A random call with another batch size, length and image size, as far as the model accepts them.
 
     Dimensions that have one size in the example are changed together: first the batch, then the other sizes. These
-    become larger where that is cheap, else smaller. If the input of a linear layer has another width then, no further
-    size is tried: the model flattens space into units.
+    become larger where that is cheap, else smaller. If the input of a linear layer has another width then, the model
+    flattens them into units: only the next size, at which the width may still be the same, is worth a forward pass.
     """
     generator = torch.Generator().manual_seed(1)
     accepted: dict[_Dim, int] = {}
@@ -96,8 +96,9 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
             continue
         size = dims[0].size
         others = (size // 2, size + 1, 2 * size) if large else (2 * size, size + 1, size // 2)
+        flattened = False
         for other in dict.fromkeys((size + 1,) if dims[0].is_batch else others):
-            if other == 0:
+            if other == 0 or (flattened and other != size + 1):
                 continue
             tried = {**accepted, **dict.fromkeys(dims, other)}
             candidate = _resized(call, generator, ranges, tried)
@@ -105,8 +106,7 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
                 accepted, found = tried, Probe(candidate, run(model, candidate))
                 break
             except GossamerError as error:
-                if _is_in_linear_layer(error):
-                    break
+                flattened = flattened or _is_in_linear_layer(error)
     return found
 
 
