@@ -1,6 +1,7 @@
 """Units leave a network in the middle of a regularized training, and nothing else changes."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -57,16 +58,30 @@ def train(model, optimizer, steps, scheduler=None, after=lambda model: None):
             scheduler.step()
 
 
-def started(kind):
+def new(kind):
     make, metric, strength = OPTIMIZERS[kind]
     torch.manual_seed(0)
     model = Net().double()
     optimizer = make(model.parameters())
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 400)
-    regularizer = gossamer.group_lasso(model, strength)
-    handle = gossamer.attach(optimizer, regularizer, metric=metric)
-    train(model, optimizer, range(200), scheduler)
+    handle = gossamer.attach(optimizer, gossamer.group_lasso(model, strength), metric=metric)
     return model, optimizer, handle, scheduler
+
+
+@functools.cache
+def states(kind):
+    """The states of model, optimizer and scheduler after 200 steps."""
+    model, optimizer, _, scheduler = new(kind)
+    train(model, optimizer, range(200), scheduler)
+    return model.state_dict(), optimizer.state_dict(), scheduler.state_dict()
+
+
+def started(kind):
+    parts = new(kind)
+    model, optimizer, _, scheduler = parts
+    for part, state in zip((model, optimizer, scheduler), states(kind), strict=True):
+        part.load_state_dict(copy.deepcopy(state))
+    return parts
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
