@@ -28,7 +28,16 @@ from gossamer_lab.training.processes import data_parallel, leads, own_part, proc
 from gossamer_lab.training.progress import Progress, learning_rate
 from gossamer_lab.training.shrunk import provenance_of, target_of, write_shrunk
 
-__all__ = ["DivergedError", "accuracy", "channels_last", "epoch_random_state", "train", "train_epoch"]
+__all__ = [
+    "DivergedError",
+    "accuracy",
+    "channels_last",
+    "compact",
+    "epoch_random_state",
+    "to_channels_last",
+    "train",
+    "train_epoch",
+]
 
 # Minimum time between two checkpoints, so that they do not slow down short epochs.
 _CHECKPOINT_SECONDS = 2.0
@@ -65,7 +74,7 @@ def _train(
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
     checkpoint = load_checkpoint(run, model)
-    _to_channels_last(model)
+    to_channels_last(model)
     named = dict(model.named_parameters())
     parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
     optimizer = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
@@ -98,7 +107,7 @@ def _train(
         measured = measure(model, dataset.example)
         measurement = measured.against(full)
         if config.compact_every and (progress.epoch + 1) % config.compact_every == 0:
-            _compact(model, dataset, optimizer, measured)
+            compact(model, dataset, optimizer, measured)
         metrics = EpochMetrics(
             epoch=progress.epoch + 1,
             phase=progress.phase,
@@ -205,7 +214,7 @@ def channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images
 
 
-def _to_channels_last(model: nn.Module) -> None:
+def to_channels_last(model: nn.Module) -> None:
     """Convert the kernels too: the format of one-channel images is ambiguous, so torch goes by the kernels."""
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -218,7 +227,7 @@ def epoch_random_state(seed: int, epoch: int) -> Iterator[None]:
         yield
 
 
-def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
+def compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
     """Remove dead units if that speeds up the remaining epochs; the removal itself takes about a second."""
     if measured.flops_kept_compact <= _COMPACTION_THRESHOLD:
         _remove_dead_units(model, dataset, optimizer)
@@ -227,7 +236,7 @@ def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimize
 def _remove_dead_units(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer) -> None:
     zero_dead_biases(model, dataset.example, optimizer=optimizer)
     shrink_(model, dataset.example, optimizer=optimizer)
-    _to_channels_last(model)
+    to_channels_last(model)
 
 
 def _require_finite(objective: float, epoch: int) -> None:
