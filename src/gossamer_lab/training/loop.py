@@ -20,7 +20,7 @@ from gossamer.shrinking import shrink, shrink_, zero_dead_biases
 from gossamer.store import save
 from gossamer.targets import Reached
 from gossamer_lab.data import Dataset
-from gossamer_lab.training.checkpoint import load_checkpoint, save_checkpoint
+from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
@@ -75,9 +75,7 @@ def _train(
     full = measure(model, dataset.example)
     checkpoint = load_checkpoint(run, model)
     to_channels_last(model)
-    named = dict(model.named_parameters())
-    parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
-    optimizer = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+    optimizer = _optimizer(model, config, checkpoint)
     steps_per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)
     proximal = None if regularizer is None else _attach(optimizer, regularizer, config, steps_per_epoch, full)
     if checkpoint:
@@ -91,13 +89,7 @@ def _train(
     while progress.phase != "done":
         started = time.perf_counter()
         if progress.phase == "hold" and proximal is not None and not proximal.held:
-            if config.regrow:  # idempotent: a resumed run finds no dead units
-                _remove_dead_units(model, dataset, optimizer)
-                proximal.remove()
-                proximal = None
-            else:
-                zero_dead_biases(model, dataset.example, optimizer=optimizer)
-                proximal.hold()
+            proximal = _second_phase(proximal, model, dataset, optimizer, config)
         loss, train_accuracy = train_epoch(model, dataset, optimizer, config, progress)
         strength = 0.0 if proximal is None else proximal.strength
         shown = strength if config.target else config.strength  # without a target, at full strength
@@ -124,19 +116,38 @@ def _train(
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
 
-        # Metrics before the checkpoint: a run that is killed in between drops and repeats them.
         if leads():
-            run.append_metrics(metrics)
-        if leads() and (progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS):
-            run.sync_metrics()
-            save_checkpoint(run, model, optimizer, progress)
-            saved = time.perf_counter()
+            run.append_metrics(metrics)  # before the checkpoint: a run that is killed in between repeats them
+            if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
+                run.sync_metrics()
+                save_checkpoint(run, model, optimizer, progress)
+                saved = time.perf_counter()
         history.append(metrics)
         yield metrics
 
     reached = None if proximal is None else proximal.reached
     if leads():
         _write_results(model, dataset, config, run, history, full, reached)
+
+
+def _optimizer(model: nn.Module, config: TrainingConfig, checkpoint: Checkpoint | None) -> torch.optim.Optimizer:
+    """SGD, with the parameters in the order of the checkpoint, by which its state is assigned to them."""
+    named = dict(model.named_parameters())
+    parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
+    return torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+
+
+def _second_phase(
+    proximal: ProximalStep, model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, config: TrainingConfig
+) -> ProximalStep | None:
+    """Hold the zeros; or, with `regrow`, remove the dead units and the proximal step, so that all others train."""
+    if not config.regrow:
+        zero_dead_biases(model, dataset.example, optimizer=optimizer)
+        proximal.hold()
+        return proximal
+    _remove_dead_units(model, dataset, optimizer)  # idempotent: a resumed run finds none
+    proximal.remove()
+    return None
 
 
 def _attach(
