@@ -164,9 +164,10 @@ def _train(
     progress = Progress()
     while progress.phase != "done":
         loss, _ = train_epoch(model, dataset, optimizer, config, progress, arithmetic)
-        if config.compact_every and (progress.epoch + 1) % config.compact_every == 0:
-            compact(model, dataset, optimizer, measure(model, dataset.example))
         progress = progress.after(loss, config)
+        # Not before: until the target is reached, a unit that is zero may come back.
+        if config.compact_every and progress.phase == "hold" and progress.phase_epoch == 0:
+            compact(model, dataset, optimizer, measure(model, dataset.example))
 
 
 def _point(
