@@ -16,7 +16,7 @@ from gossamer.example import Call
 from gossamer.inference.lowering import lower
 from gossamer.inference.program import Program
 from gossamer.inference.rounding import float32_errors, in_float64
-from gossamer.inference.tracing import TENSOR, Traced, trace
+from gossamer.inference.tracing import TENSOR, Traced, first_sample, trace
 
 from .libraries import MACHINES, ways
 from .networks import Recipe, build
@@ -118,7 +118,7 @@ def lowered(recipes: Sequence[Recipe]) -> list[Lowered]:
     for start in range(0, len(recipes), EXPORTED_AT_ONCE):
         chosen = recipes[start : start + EXPORTED_AT_ONCE]
         models, examples = zip(*map(build, chosen), strict=True)
-        traced = trace(Together(models), Call(tuple(example[:1] for example in examples), {}))
+        traced = trace(Together(models), first_sample(Call(examples, {})))
         for recipe, model, example, own in zip(chosen, models, examples, separated(traced), strict=True):
             inputs = draw_inputs(recipe, example)
             (wanted,) = in_float64(model, Call((inputs,), {}))

@@ -58,7 +58,7 @@ def first_sample(call: Call) -> Call:
 
 
 def _first(leaf: Any) -> Any:
-    return leaf[:1] if isinstance(leaf, Tensor) else leaf
+    return leaf[:1].clone() if isinstance(leaf, Tensor) else leaf  # torch.export takes much longer for a view
 
 
 def trace(model: nn.Module, sample: Call) -> Traced:
