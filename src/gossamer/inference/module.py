@@ -82,6 +82,7 @@ class NativeModule(nn.Module):
 
     It is called like the model it was made from, with batches of any size, and returns what the model returns in
     evaluation mode. It has no parameters and computes no gradients. Calls from several threads run at the same time.
+    Large outputs lie in memory of earlier ones that nothing refers to any more, and cannot be resized in place.
 
     Args:
         library: The compiled program.

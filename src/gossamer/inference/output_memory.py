@@ -1,7 +1,7 @@
 """Memory for large outputs, which is used again as soon as nothing refers to the output any more.
 
-The system maps a fresh block of megabytes page by page while it is written for the first time, which takes about a
-fifth of the time of a sparse convolution. A block that was used before is mapped already.
+The system maps a fresh block of megabytes page by page while it is written for the first time, which can take longer
+than a sparse layer computes. A block that was used before is mapped already.
 """
 
 from __future__ import annotations
