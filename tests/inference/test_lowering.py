@@ -99,7 +99,8 @@ def test_constants_are_computed_ahead() -> None:
         def forward(self, x: Tensor) -> Tensor:
             positions = torch.arange(x.shape[-1]) % 3
             mask = torch.ones(8, 8).tril() == 0
-            return x + self.table(positions).masked_fill(mask, 0.0)
+            table = functional.dropout(self.table(positions).masked_fill(mask, 0.0), training=self.training)
+            return x + functional.scaled_dot_product_attention(table, table, table)
 
     assert kinds(lowered(Positions(), IMAGE)) == ["Pointwise"]
 
