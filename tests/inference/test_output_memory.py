@@ -27,7 +27,7 @@ def test_a_dropped_output_is_used_again() -> None:
     memory = OutputMemory()
     first = memory.empty(*SHAPE)
     address = first.data_ptr()
-    assert (first.shape, first.dtype, address % 64) == (SHAPE, torch.float32, 0)
+    assert (first.shape, first.dtype, address % 64, first._is_view()) == (SHAPE, torch.float32, 0, False)
     second = memory.empty(*SHAPE)
     assert second.data_ptr() != address
     del first

@@ -44,7 +44,7 @@ class OutputMemory:
             return torch.empty(shape)
         block = self._idle_block(count)
         lent = _Lent(aligned(4 * count).view(np.float32) if block is None else block, self._idle)
-        return torch.from_numpy(np.asarray(lent)[:count]).view(shape)
+        return torch.from_numpy(np.asarray(lent)[:count].reshape(shape))
 
     def _idle_block(self, count: int) -> Block | None:
         for _ in range(len(self._idle)):
