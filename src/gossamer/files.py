@@ -42,7 +42,7 @@ def check_can_write(path: str | os.PathLike[str]) -> None:
     folder.rmdir()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to the file `path`."""
     with staged(path) as place:
         place.write_bytes(content)

@@ -187,7 +187,7 @@ class ProximalStep:
                 for rule, weight, _ in places:
                     local_part(weight).masked_fill_(self._zeros[rule.name], 0.0)
                 for bias, dead in self._dead_biases or ():
-                    bias.masked_fill_(dead, 0.0)
+                    local_part(bias).masked_fill_(dead, 0.0)
             elif self._approach is not None and not self.held and self._approach.is_due(self.steps):
                 self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
             if connection.has_wrappers:
@@ -211,10 +211,10 @@ class ProximalStep:
         self._dead_biases = [] if remaining is None else remaining.dead_biases()
         state = optimizer.state if self._partition is None else self._partition.state
         for bias, dead in self._dead_biases:
-            bias.masked_fill_(dead, 0.0)
+            local_part(bias).masked_fill_(dead, 0.0)
             for value in state.get(bias, {}).values():
                 if isinstance(value, Tensor) and value.shape == bias.shape:
-                    value.masked_fill_(dead, 0.0)
+                    local_part(value).masked_fill_(dead, 0.0)
 
     @torch.no_grad()
     def after_wrapper_step(self) -> None:
