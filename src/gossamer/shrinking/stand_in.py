@@ -163,4 +163,5 @@ def _values(shape: torch.Size) -> Tensor:
     rows, columns = (0.5 + torch.rand(size, generator=generator) for size in (shape[:1], shape[1:]))
     negative = torch.rand(shape[1:], generator=generator) < 0.5
     columns = torch.where(negative, -columns, columns) / max(columns.numel(), 1) ** 0.5
-    return rows.reshape(-1, *(1,) * columns.dim()) * columns
+    values: Tensor = rows.reshape(-1, *(1,) * columns.dim()) * columns
+    return values
