@@ -49,10 +49,11 @@ class Remaining:
         return work(self)
 
     def parts(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """The parts that are left of parameters, given by their first names."""
+        """The parts that are left of parameters, given by their names."""
         with self._without_dead_biases() as analysis:
-            kept, tensors = kept_indices(analysis, decide(analysis)), state_tensors(self._model)
-            return {name: take(tensors[name].detach(), kept.get(name, {})) for name in names}
+            indices, traced = kept_indices(analysis, decide(analysis)), analysis.traced.tensors
+            kept, tensors = {traced[name]: own for name, own in indices.items()}, state_tensors(self._model)
+            return {name: take(tensors[name].detach(), kept.get(tensors[name], {})) for name in names}
 
     def network(self) -> nn.Module:
         """A copy of the model with the part that is left."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -101,13 +101,11 @@ class ShardedRemaining:
     """
 
     def __init__(self, stand_in: StandIn, example: Example) -> None:
-        self._stand_in = stand_in
+        self._stand_in, self._example = stand_in, example
         self._mesh = stand_in.mesh()
-        self._remaining: Remaining | None = None
+        self._is_first = not any(self._mesh.get_coordinate() or ())
         self._model: nn.Module | None = None
-        if not any(self._mesh.get_coordinate() or ()):
-            self._model = stand_in.model()
-            self._remaining = Remaining(self._model, pytree.tree_map_only(Tensor, _on_cpu, example))
+        self._remaining: Remaining | None = None
 
     def name_of(self, parameter: Tensor) -> str:
         """The name of a parameter."""
@@ -115,21 +113,33 @@ class ShardedRemaining:
 
     def evaluate(self, work: Callable[[Remaining], Result]) -> Result:
         """What `work` returns on the present zeros."""
+        result, failure = None, None
+        try:
+            self._make_model()
+        except Exception as error:  # the other processes wait for an answer, whatever happens here
+            failure = error
         self._stand_in.fill_(self._model)
-        answer: list[Any] = [None, None]
-        if self._remaining is not None:
+        if failure is None and self._remaining is not None:
             try:
-                answer = [work(self._remaining), None]
-            except GossamerError as error:
-                answer = [None, str(error)]
+                result = work(self._remaining)
+            except Exception as error:
+                failure = error
+        answer: list[Any] = [result, None if failure is None else f"In the first process: {failure}"]
         # Along one dimension of the mesh after the other: the last has the answer in all of its groups.
         for axis in range(self._mesh.ndim):
             group = self._mesh.get_group(axis)
             dist.broadcast_object_list(answer, dist.get_process_group_ranks(group)[0], group)
-        result, message = answer
-        if message is not None:
-            raise GossamerError(message)
-        return result  # type: ignore[no-any-return]
+        if failure is not None:
+            raise failure
+        if answer[1] is not None:
+            raise GossamerError(answer[1])
+        return cast("Result", answer[0])
+
+    def _make_model(self) -> None:
+        if self._is_first and self._model is None:
+            model = self._stand_in.model()
+            self._remaining = Remaining(model, pytree.tree_map_only(Tensor, _on_cpu, self._example))
+            self._model = model
 
     def dead_biases(self) -> list[tuple[Tensor, Tensor]]:
         """The biases, norm shifts and running means of dead units, each with a mask of the entries in this process."""

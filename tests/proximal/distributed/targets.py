@@ -13,6 +13,7 @@ from .models import (
     IMAGES,
     TOKENS,
     Net,
+    Tokens,
     alone,
     batch,
     built,
@@ -103,3 +104,21 @@ def check_unknown_structure():
         refuses("before the model is sharded", partial(attach, gossamer.l1(model, example=x), target=target))
     refuses("example=x", partial(attach, gossamer.l1(model), target=Target(flops=0.5)))
     attach(gossamer.l1(model, example=x), target=Target(flops=0.5)).remove()
+
+
+class Branching(Tokens):
+    """Cannot be exported."""
+
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else super().forward(x + 1)
+
+
+def check_failure():
+    """What fails in the first process, which counts, fails in all of them."""
+    model, (x, _) = built(Branching), batch(TOKENS[1])
+    regularizer = gossamer.l1(model, example=x)
+    optimizer = torch.optim.SGD(fully_sharded(model).parameters(), lr=0.1)
+    attach = partial(gossamer.attach, optimizer, regularizer, steps=100)
+    first = dist.get_rank() == 0
+    refuses("torch.export" if first else "In the first process", partial(attach, target=Target(dense_params=0.5)))
+    assert attach(target=Target(params=0.5)).strength == 0

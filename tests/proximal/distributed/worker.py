@@ -15,7 +15,7 @@ from .optimizers import check_every_recipe, check_zero_redundancy
 from .placements import check_masks, check_placements
 from .refusals import check_refusals
 from .stages import check_stages
-from .targets import check_resumed_zero, check_targets, check_unknown_structure
+from .targets import check_failure, check_resumed_zero, check_targets, check_unknown_structure
 from .traffic import check_bytes, check_bytes_of_targets, check_bytes_of_units, check_bytes_of_zero
 from .trainings import check_trainings
 from .units import check_units
@@ -45,6 +45,7 @@ def main(folder):
     part(check_units, flat)
     part(check_targets, flat)
     part(check_unknown_structure)
+    part(check_failure)
     if world == 2:
         layouts = [(fully_sharded,), (lambda model: tensor_parallel(flat, model), True), (lambda model: model, True)]
         part(check_checkpoint, folder, layouts)
