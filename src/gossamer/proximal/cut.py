@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from gossamer.layers import gathered, local_part, own_part
+from gossamer.layers import gathered, gathered_mask, local_part, own_part
 from gossamer.proximal.fused import Move
 from gossamer.regularizers.shards import total_over_shards
 
@@ -190,7 +190,7 @@ class _Trial:
         """The magnitudes of the ties of a weight, in the order of the whole weight."""
         if not int(total_over_shards(move.weight, tied.sum())):
             return torch.zeros(0, dtype=torch.float64)
-        mask = gathered(tied, move.weight)
+        mask = gathered_mask(tied, move.weight)
         return gathered(magnitude, move.weight)[mask].double().cpu()
 
     @staticmethod
@@ -198,7 +198,7 @@ class _Trial:
         """The rank of each tie in this process, -1 elsewhere."""
         if not len(ranks):
             return torch.full(tied.shape, -1, device=tied.device)
-        mask = gathered(tied, move.weight)
+        mask = gathered_mask(tied, move.weight)
         rank = torch.full(mask.shape, -1, device=mask.device)
         rank[mask] = ranks.to(mask.device)
         return own_part(rank, move.weight)
