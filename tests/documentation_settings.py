@@ -122,7 +122,7 @@ class MyLinear(nn.Module):
 SETTINGS = {
     "how_to_add_a_penalty.md": [_PENALTY],
     "optimizers.md": [_BELIEF, _ADAM, "from torch.optim.swa_utils import get_ema_multi_avg_fn"],
-    "scaling.md": [_ONE_PROCESS, "train(model, optimizer); model = Net()", _STAGE, "model = Net()"],
+    "scaling.md": [_ONE_PROCESS, *2 * ["train(model, optimizer); model = Net()"], _STAGE, "model = Net()"],
     "shrinking.md": [_NETWORK + "small = gossamer.shrink(model, x)", ""],
     "targets.md": [_NETWORK, _PATH],
     "trainers.md": [_LAYER, ""],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from gossamer import export_c, save
 from gossamer.compiler import load_library
 from gossamer.files import write_atomically
 from gossamer.regularizers import l1
+from gossamer_lab.bench.journal import Journal
 from gossamer_lab.data import Dataset
+from gossamer_lab.reporting.results import ResultsFile
 from gossamer_lab.sweeps import write_trials
 from gossamer_lab.training import EpochMetrics, RunDirectory, TrainingConfig, open_run, train
 
@@ -70,6 +73,25 @@ def net() -> nn.Module:
 def test_a_file(write: Callable[[Path], object], names: list[str], tmp_path: Path, events: Events) -> None:
     write(tmp_path / "file")
     assert all(durable(tmp_path / name, events) for name in names)
+
+
+@dataclass(frozen=True)
+class Number:
+    value: int
+
+
+@pytest.mark.parametrize(
+    "append",
+    [
+        lambda path: Journal(path).measured("key", lambda: {"value": 1.5}),
+        lambda path: ResultsFile(path, Number, Number).complete([Number(1)], lambda job: job, minutes=1),
+    ],
+    ids=["benchmark", "results"],
+)
+def test_a_line(append: Callable[[Path], object], tmp_path: Path, events: Events) -> None:
+    append(tmp_path / "lines")
+    number, folder = (tmp_path / "lines").stat().st_ino, tmp_path.stat().st_ino
+    assert events[-1] == ("flush", number) or events[-2:] == [("flush", number), ("flush", folder)]
 
 
 def test_a_compiled_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: Events) -> None:

@@ -33,7 +33,7 @@ from gossamer_lab.reporting.page import fill_page
 
 RESULTS = Path(__file__).with_name("native.jsonl")
 PAGE = Path(__file__).with_name("native.md")
-SECONDS = 150
+SECONDS = 300
 """A row that takes longer is an error."""
 DENSITY = 0.1
 ROUNDING = 1e-5

@@ -25,6 +25,7 @@ from gossamer.proximal import attach, warm_up
 from gossamer_lab.reporting.results import ResultsFile
 from gossamer_lab.reporting.tables import Table, mean_std
 from gossamer_lab.training import Progress, TrainingConfig, accuracy, assemble, defaults, load_dataset, train_epoch
+from gossamer_lab.training.loop import to_channels_last
 
 FOLDER = Path(__file__).parent
 
@@ -103,6 +104,7 @@ def train(job: Job) -> Outcome:
     model, regularizer = assemble(config, dataset)
     assert regularizer is not None
     full = gossamer.measure(model, dataset.example)
+    to_channels_last(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
     per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)
     steps = config.sparsify_epochs * per_epoch

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gossamer.errors import GossamerError
 
-__all__ = ["abandoned", "check_can_write", "flush", "staged", "write_atomically"]
+__all__ = ["abandoned", "append_line", "check_can_write", "flush", "staged", "write_atomically"]
 
 
 @contextmanager
@@ -42,10 +42,20 @@ def check_can_write(path: str | os.PathLike[str]) -> None:
     folder.rmdir()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to the file `path`."""
     with staged(path) as place:
         place.write_bytes(content)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to the file `path`, and wait until it is on the disk."""
+    created = not path.exists()
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    flush(path)
+    if created:
+        flush(path.parent)
 
 
 def flush(path: Path) -> None:

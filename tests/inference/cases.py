@@ -171,6 +171,12 @@ OTHERS = [
     one("copy of a slice", (1, 4, 3, 5), lambda x: copied(viewed(x, lambda t: t[:, 1::2, :, 3:]))),
     one("copy of an expansion", (1, 4, 1, 5), lambda x: copied(viewed(x, lambda t: t.expand(1, 4, 6, 5)))),
     one("pad", (1, 4, 3, 5), lambda x: Assemble((Piece(x, (0, 1, 0, 2)),), (1, 6, 3, 9), 0.5)),
+    two(
+        "one over the other",
+        (1, 4, 3),
+        (1, 2, 3),
+        lambda x, y: Assemble((Piece(x, (0, 0, 0)), Piece(y, (0, 1, 0))), x.shape),
+    ),
     two("concatenation", (1, 4, 3, 5), (1, 2, 3, 5), lambda x, y: concatenated([x, constant(1, 3, 3, 5), y], 1)),
     one("softmax over channels", (1, 7, 3, 5), lambda x: Softmax(x, 1)),
     one("softmax over columns", (1, 7, 33), lambda x: Softmax(x, 2)),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gossamer.compiler import load_library
 from gossamer.inference.machine import Machine
-from gossamer.inference.memory import aligned
+from gossamer.inference.memory import aligned, far_apart
 from gossamer.inference.module import Settings
 from gossamer.inference.portable import SelfTest, portable_source
 from gossamer.inference.program import Program
@@ -60,7 +60,7 @@ def ways(programs: Sequence[Program], machine: Machine) -> list[Ways]:
         def run(
             inputs: Sequence[Tensor], vector_from: int, threads: int, number=number, program=program, own=own
         ) -> list[Tensor]:
-            workspace = aligned(own.workspace * threads)
+            workspace = aligned(far_apart(own.workspace) * (threads - 1) + own.workspace)
             settings = Settings(own.constants.ctypes.data, vector_from, threads, 1, run_in_threads())
             outputs, pointers = _pointers(program, inputs)
             failed = getattr(native, f"net{number}_run")(

@@ -50,7 +50,7 @@ def main(networks: int, first: int = 0, seed: int = 1) -> None:
     chosen = recipes(last, seed, blocks=5)
     for start in range(first, last, CHUNK):
         chunk = chosen[start : min(start + CHUNK, last)]
-        found = [lowered(recipe) for recipe in chunk]
+        found = lowered(chunk)
         machine = MACHINES[start // CHUNK % len(MACHINES)]
         differences = [max(pair) for pair in zip(*(check(found, machine, own) for own in compilers), strict=True)]
         worst = max([worst, *(own for own in differences if own <= TOLERANCE)])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gossamer import GossamerError
 from gossamer.example import call_with
 from gossamer.inference.lowering import lower
 from gossamer.inference.operations.convolution import Convolution
@@ -99,9 +100,23 @@ def test_constants_are_computed_ahead() -> None:
         def forward(self, x: Tensor) -> Tensor:
             positions = torch.arange(x.shape[-1]) % 3
             mask = torch.ones(8, 8).tril() == 0
-            return x + self.table(positions).masked_fill(mask, 0.0)
+            table = functional.dropout(self.table(positions).masked_fill(mask, 0.0), training=self.training)
+            return x + functional.scaled_dot_product_attention(table, table, table)
 
     assert kinds(lowered(Positions(), IMAGE)) == ["Pointwise"]
+
+
+def test_writing_to_slices() -> None:
+    def written(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[:, 1:] += x[:, :2]
+        y[..., -1] = 0.5 * x[..., 0]
+        y[:, :, -3:-1] = y[:, :, :2]
+        return y
+
+    assert "Assemble" in kinds(lowered(Apply(written), IMAGE))
+    with pytest.raises(GossamerError, match="its step is 2"):
+        lowered(Apply(lambda x: x.slice_scatter(2.0 * x[:, ::2], 1, step=2)), IMAGE)
 
 
 def test_what_nobody_reads_is_not_computed() -> None:

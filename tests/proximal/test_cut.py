@@ -142,6 +142,20 @@ def test_room_that_a_large_unit_leaves_is_filled_by_small_ones(asked):
     assert asked - 7 < size() <= asked or alive(moves[1]) == 30
 
 
+@pytest.mark.parametrize("asked", [3, 11, 26])
+def test_a_layer_that_would_be_emptied_is_spared(asked):
+    """A network is gone with the last unit of a layer, so the cut has to come from the other layers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 2, bias=False), nn.Linear(2, 30, bias=False))
+    model[0].weight.data.mul_(0.01)  # its units leave first
+    moves = moves_of(gossamer.group_lasso(model))
+    alive = lambda move: int((move.weight != 0).any(1).sum())  # noqa: E731
+    size = lambda: float(alive(moves[0]) + alive(moves[1])) if alive(moves[0]) and alive(moves[1]) else 0.0  # noqa: E731
+    cut_(moves, take, size, asked)
+    assert size() == asked
+    assert alive(moves[0]) == 1
+
+
 def test_the_step_to_half_restores_the_weights():
     moves = moves_of(gossamer.l1(net()))
     before = [move.weight.clone() for move in moves]

@@ -25,10 +25,11 @@ from gossamer.shrinking import shrink
 
 __all__ = ["lowered", "native"]
 
-_CALIBRATION = 0.02  # seconds
+_CALIBRATION = 0.02  # seconds of the processor
 # Below, in seconds of work for each, another thread costs more than it saves: to wake it up takes some microseconds.
 _WORTH_A_THREAD = 1.2e-5
 _LONG = 0.01  # seconds of a vector of samples, from which on a larger batch is not timed
+_SHORT = 1e-4  # below, a batch is timed that is much larger: the difference has to stand out from the time of a call
 _MOST_THREADS = 1024
 _NEVER = 2**62
 
@@ -125,7 +126,7 @@ def _calibrate(module: NativeModule, expected: Expectation, lanes: int) -> None:
         large, _ = _vector_from(module, expected.call, lanes, 4)
         module.run_as(vector_from, large=large)
         if module.threads > 1:
-            sample = _seconds_of_a_sample(module, expected.call, lanes)
+            sample = _seconds_of_a_sample(module, expected.call, lanes, 16 if seconds < _SHORT else 4)
     module.run_as(vector_from, math.ceil(_WORTH_A_THREAD / sample), large)
 
 
@@ -139,18 +140,19 @@ def _vector_from(module: NativeModule, call: Call, lanes: int, vectors: int) -> 
     return min(lanes + 1, max(1, pays)), min(seconds.values())
 
 
-def _seconds_of_a_sample(module: NativeModule, call: Call, lanes: int) -> float:
-    """What another sample adds to a large batch, without the time that a call takes in Python."""
-    once, more = (_fastest_of(module, repeated(call, vectors * lanes)) for vectors in (2, 4))
-    return max(more - once, 1e-9) / (2 * lanes)
+def _seconds_of_a_sample(module: NativeModule, call: Call, lanes: int, vectors: int) -> float:
+    """What another sample adds to a batch of up to so many vectors, without the time that a call takes in Python."""
+    few, many = (_fastest_of(module, repeated(call, number * lanes)) for number in (2, vectors))
+    return max(many - few, 1e-9) / ((vectors - 2) * lanes)
 
 
 def _fastest_of(module: NativeModule, call: Call) -> float:
     """Seconds of the processor for a call in one thread: the fewest of several, without what else the machine does."""
-    best, end = math.inf, time.perf_counter() + _CALIBRATION
-    while True:
-        started = time.thread_time()
+    best, now = math.inf, time.thread_time()
+    end = now + _CALIBRATION
+    while now < end:
+        started = now
         call.run(module)
-        best = min(best, time.thread_time() - started)
-        if time.perf_counter() > end:
-            return best
+        now = time.thread_time()
+        best = min(best, now - started)
+    return best

@@ -19,6 +19,7 @@ from gossamer.inference.operations.assemble import copied
 from gossamer.inference.program import Constant, Input, Operation, Program, Result, Step, Value, root, typed, viewed
 from gossamer.inference.registry import PROMOTES, RULES, TAKES_INTEGERS, Builder, Refusal
 from gossamer.inference.tracing import Traced
+from gossamer.shrinking.trace.export import arguments
 
 __all__ = ["lower"]
 
@@ -145,7 +146,7 @@ class _Lowering(Builder):
 
 def _folded(node: fx.Node, args: Any, kwargs: Any) -> Any:
     """The constant results of an operator on constants."""
-    if isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+    if _is_random(node):
         raise Refusal("it is random")
     assert callable(node.target)
     tensors = pytree.tree_map(
@@ -153,6 +154,13 @@ def _folded(node: fx.Node, args: Any, kwargs: Any) -> Any:
     )
     result = node.target(*tensors[0], **tensors[1])
     return pytree.tree_map(lambda leaf: Constant(tuple(leaf.shape), leaf) if isinstance(leaf, Tensor) else leaf, result)
+
+
+def _is_random(node: fx.Node) -> bool:
+    if not isinstance(node.target, OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    named = arguments(node)  # dropout may be among them, and off
+    return named.get("dropout_p", 1.0) > 0.0 and named.get("train") is not False
 
 
 def _checked_results(node: fx.Node, results: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
-from gossamer.inference.memory import aligned
+from gossamer.inference.memory import aligned, far_apart
+from gossamer.inference.output_memory import LARGE, OutputMemory
 from gossamer.inference.tracing import TENSOR
 from gossamer.inference.workers import run_in_threads
 
@@ -80,6 +82,7 @@ class NativeModule(nn.Module):
 
     It is called like the model it was made from, with batches of any size, and returns what the model returns in
     evaluation mode. It has no parameters and computes no gradients. Calls from several threads run at the same time.
+    Large outputs lie in memory of earlier ones that nothing refers to any more, and cannot be resized in place.
 
     Args:
         library: The compiled program.
@@ -100,8 +103,10 @@ class NativeModule(nn.Module):
         # The memory of the constants itself, for whoever counts bytes; it is of no use in a file.
         self.register_buffer("constants", torch.from_numpy(library.constants), persistent=False)
         self._idle: list[tuple[int, object]] = []  # addresses and their memory; append and pop are atomic
+        self._memory = OutputMemory()
         self._is_plain = signature.is_plain
         self._input, self._output = signature.inputs[0], signature.outputs[0]
+        self._large_from = LARGE / (4 * max(1, math.prod(self._output)))  # samples
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +119,7 @@ class NativeModule(nn.Module):
         n = tensors[0].size(0)
         if len(tensors) > 1 and any(tensor.size(0) != n for tensor in tensors):
             raise GossamerError(f"the inputs have batches of {[len(tensor) for tensor in tensors]} samples.")
-        outputs = [torch.empty(n, *shape) for shape in signature.outputs]
+        outputs = [self._memory.empty(n, *shape) for shape in signature.outputs]
         if n:
             self.call_compiled(n, *[tensor.data_ptr() for tensor in (*tensors, *outputs)])
         return self._nested(outputs)
@@ -123,7 +128,7 @@ class NativeModule(nn.Module):
         """The same for one tensor in and one out; small networks take less time than the general way."""
         x = _checked(x, self._input)
         n = x.size(0)
-        output = torch.empty(n, *self._output)
+        output = torch.empty(n, *self._output) if n < self._large_from else self._memory.empty(n, *self._output)
         if n:
             self.call_compiled(n, x.data_ptr(), output.data_ptr())
         return output
@@ -149,7 +154,7 @@ class NativeModule(nn.Module):
         try:
             workspace = self._idle.pop()
         except IndexError:
-            memory = aligned(self.threads * self._library.workspace)
+            memory = aligned(self.threads * far_apart(self._library.workspace))
             workspace = (memory.ctypes.data, memory)
         failed = self._run(self._addresses[n > self._lanes], workspace[0], n, *pointers)
         self._idle.append(workspace)

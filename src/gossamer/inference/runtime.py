@@ -19,7 +19,7 @@ from gossamer.inference.c_math import helper_texts
 from gossamer.inference.codegen import Emission, emit
 from gossamer.inference.kernel import C_TYPES, Constants
 from gossamer.inference.machine import Machine
-from gossamer.inference.memory import aligned, whole_lines
+from gossamer.inference.memory import aligned, far_apart, whole_lines
 from gossamer.inference.program import Program
 from gossamer.inference.targets import batch_target, sample_target
 
@@ -165,11 +165,12 @@ static int {name}_block(void *argument, int thread, long block)
 {{
     const {name}_job *job = argument;
     const long first = block * {lanes}, left = job->n - first;
-    char *workspace = job->workspace + thread * {workspace}L;
+    char *workspace = job->workspace + thread * {far_apart(workspace)}L;
     return {name}_serial(job->settings, workspace, left < {lanes} ? left : {lanes}, {job});
 }}
 
-/* 0: all is well; 1: an input was out of its range. The workspace has {workspace} bytes for each thread. */
+/* 0: all is well; 1: an input was out of its range. The workspace has {workspace} bytes for one thread, and
+   {far_apart(workspace)} more for each further one. */
 int {name}_run({parameters})
 {{
     const long vectors = (n + {lanes - 1}) / {lanes};

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating
-from gossamer.shrinking.trace.export import first_line, is_mutation, unfused_attention
+from gossamer.shrinking.trace.export import first_line, is_mutation, quick_export, unfused_attention
 
 __all__ = ["TENSOR", "Traced", "first_sample", "trace"]
 
@@ -58,12 +58,12 @@ def first_sample(call: Call) -> Call:
 
 
 def _first(leaf: Any) -> Any:
-    return leaf[:1] if isinstance(leaf, Tensor) else leaf
+    return leaf[:1].clone() if isinstance(leaf, Tensor) else leaf  # torch.export takes much longer for a view
 
 
 def trace(model: nn.Module, sample: Call) -> Traced:
     """Export `model` in evaluation mode on one sample."""
-    with evaluating(model), warnings.catch_warnings(), unfused_attention():
+    with evaluating(model), warnings.catch_warnings(), unfused_attention(), quick_export():
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(model, sample.args, sample.kwargs, strict=False)

@@ -18,7 +18,18 @@ from gossamer.layers.find import (
 from gossamer.layers.kind import LayerKind
 from gossamer.layers.kinds import kind_of, layouts, register_kind
 from gossamer.layers.layout import Groups, Layout, require_groups
-from gossamer.layers.sharding import gathered, is_sharded, local_part, own_part, require_whole, reshard_, whole
+from gossamer.layers.sharding import (
+    along_dimension,
+    gathered,
+    gathered_mask,
+    is_sharded,
+    local_part,
+    nonzero_mask,
+    own_part,
+    require_whole,
+    reshard_,
+    whole,
+)
 
 __all__ = [
     "CompactMultiheadAttention",
@@ -27,10 +38,12 @@ __all__ = [
     "LayerKind",
     "Layout",
     "Weight",
+    "along_dimension",
     "call_order",
     "compact_attention",
     "find_weights",
     "gathered",
+    "gathered_mask",
     "is_compactable",
     "is_parameter",
     "is_sharded",
@@ -38,6 +51,7 @@ __all__ = [
     "layouts",
     "local_part",
     "multiply_adds",
+    "nonzero_mask",
     "original_module",
     "own_part",
     "plain_name",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.placement_types import Placement
 
 __all__ = [
-    "gathered", "is_sharded", "local_part", "own_part", "refuse_flat_parameters", "require_whole", "reshard_", "whole",
+    "along_dimension", "gathered", "gathered_mask", "is_sharded", "local_part", "nonzero_mask", "own_part",
+    "refuse_flat_parameters", "require_whole", "reshard_", "whole",
 ]  # fmt: skip
+
+_BITS = 8
 
 
 def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
@@ -41,6 +47,42 @@ def gathered(part: Tensor, like: Tensor) -> Tensor:
 
     spread = DTensor.from_local(part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
     return spread.full_tensor()
+
+
+def nonzero_mask(weight: Tensor) -> Tensor:
+    """Where a weight is not zero. All of it, gathered as bits if it is sharded; all of its processes have to call."""
+    return gathered_mask(local_part(weight.detach()) != 0, weight)
+
+
+def gathered_mask(part: Tensor, like: Tensor) -> Tensor:
+    """`gathered` for truth values: one bit each, or one byte where every dimension of the tensor is sharded.
+
+    A byte has eight neighbours along the dimensions of which each process has all.
+    """
+    if not is_sharded(like):
+        return part
+    from torch.distributed.tensor import DTensor
+
+    cut = sorted({placement.dim for placement in like.placements if not placement.is_replicate()})  # type: ignore[attr-defined]
+    order = [*cut, *(dim for dim in range(like.dim()) if dim not in cut)]
+    shape = [like.shape[dim] for dim in order]
+    kept, packed = shape[: len(cut)], math.prod(shape[len(cut) :])
+    own = _packed(part.permute(order).reshape(*(part.shape[dim] for dim in cut), packed))
+    sizes = torch.Size([*kept, own.shape[-1]])
+    along = [each if each.is_replicate() else along_dimension(each, cut.index(each.dim)) for each in like.placements]  # type: ignore[attr-defined]
+    strides = torch.empty(sizes, device="meta").stride()
+    spread = DTensor.from_local(own, like.device_mesh, along, shape=sizes, stride=strides)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return _unpacked(spread.full_tensor(), packed).reshape(shape).permute(back)
+
+
+def along_dimension(placement: Placement, dim: int) -> Placement:
+    """The placement of a sharded dimension, for another dimension."""
+    from torch.distributed.tensor import Shard
+
+    if placement.is_shard():
+        return Shard(dim)
+    return type(placement)(dim, split_factor=placement.split_factor)  # type: ignore[call-arg, attr-defined]
 
 
 def own_part(tensor: Tensor, like: Tensor) -> Tensor:
@@ -83,6 +125,24 @@ def require_whole(model: nn.Module, what: str) -> None:
             "parameters in all), of which this process has a part. Gather the weights into a plain model first: "
             "docs/scaling.md has the lines."
         )
+
+
+def _packed(bits: Tensor) -> Tensor:
+    """Truth values, eight of the last dimension in each byte."""
+    missing = -bits.shape[-1] % _BITS
+    padded = torch.nn.functional.pad(bits.to(torch.uint8), (0, missing))
+    eights = padded.reshape(*bits.shape[:-1], padded.shape[-1] // _BITS, _BITS)
+    return (eights << _places(bits)).sum(-1, dtype=torch.uint8)
+
+
+def _unpacked(packed: Tensor, count: int) -> Tensor:
+    """The inverse of `_packed`, for `count` truth values in the last dimension."""
+    bits = (packed[..., None] >> _places(packed)) & 1
+    return bits.flatten(-2)[..., :count].bool()
+
+
+def _places(like: Tensor) -> Tensor:
+    return torch.arange(_BITS, dtype=torch.uint8, device=like.device)
 
 
 def _class(module: str, name: str) -> Any:

@@ -26,9 +26,9 @@ from gossamer.layers import (
     Weight,
     find_weights,
     multiply_adds,
+    nonzero_mask,
     original_module,
     require_supported,
-    whole,
 )
 from gossamer.shrinking import shrink
 
@@ -144,13 +144,8 @@ def measure(
 
 def compact_part(weight: Weight) -> float:
     """The part of a weight that is left without its zero rows and columns."""
-    pairs, all_pairs = _pairs(weight.layout, *_alive(weight.layout, _present(weight)))
+    pairs, all_pairs = _pairs(weight.layout, *_alive(weight.layout, nonzero_mask(weight.parameter)))
     return pairs / all_pairs
-
-
-def _present(weight: Weight) -> Tensor:
-    """Where the weight is not zero; gathered if it is sharded."""
-    return whole(weight.parameter.detach() != 0)
 
 
 def _alive(layout: Layout, present: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,7 +163,7 @@ def _pairs(layout: Layout, outputs: Tensor, inputs: Tensor) -> tuple[int, int]:
 
 
 def _measure(weight: Weight, macs: int) -> LayerMeasurement:
-    present = _present(weight)
+    present = nonzero_mask(weight.parameter)
     outputs, inputs = _alive(weight.layout, present)
     pairs, all_pairs = _pairs(weight.layout, outputs, inputs)
     size, nonzeros = present.numel(), int(torch.count_nonzero(present))

@@ -184,7 +184,7 @@ class Approach:
         if near or step >= self._steps - 1 or progress - self._calibrated >= 1 / _CALIBRATIONS:
             self._calibrated = progress
             zero_untrained_(moves())
-            size = self._size.exact()
+            size = self._size.calibrate()
             self._controller.unit = self._size.largest_unit()
         return size
 

@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.layers import is_sharded
-from gossamer.penalties import L1MinusL2, Penalty, ScalarPenalty
 from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
 from gossamer.proximal.fused_units import FusedUnits
@@ -22,6 +21,7 @@ from gossamer.proximal.metric import Given, ParameterGroup, State, Step, StepRul
 from gossamer.proximal.native import load_kernel, load_unit_kernel
 from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.partition import Partition
+from gossamer.proximal.requirements import require_metric, require_owned, require_shards, require_values
 from gossamer.proximal.schedules import Schedule, constant
 from gossamer.proximal.state import pending_states
 from gossamer.proximal.watch import Watch
@@ -84,27 +84,19 @@ def attach(
         GossamerError: If the optimizer has no step size for the penalty to use, does not train the weights of the
             regularizer, or the weights already have a regularizer; if the target cannot be reached.
     """
-    if metric not in get_args(Metric):
-        raise GossamerError(f"`metric` must be one of {', '.join(get_args(Metric))}; received {metric!r}.")
-    if compile not in (True, False, "auto"):
-        raise GossamerError(f"`compile` must be True, False or 'auto'; received {compile!r}.")
-    if not isinstance(regularizer, Regularizer):
-        raise GossamerError(
-            "`regularizer` must be a Regularizer, for example gossamer.integrated_tl1(model, 1e-4); received "
-            f"{type(regularizer).__name__}."
-        )
+    _require_arguments(regularizer, metric, compile)
     levels = unwrapped(optimizer)
     rule, adaptive = _step_rule(levels[-1], metric, step_size)
-    _require_owned(levels, regularizer)
-    _require_values(regularizer)
+    require_owned(levels, regularizer)
+    require_values(regularizer)
     _require_new(regularizer)
     sharded = any(is_sharded(rule.weight.parameter) for rule in regularizer.rules)
     if sharded:
-        _require_shards(regularizer)
+        require_shards(regularizer)
     if regularizer.units is not None:
         regularizer.units.place()
     if adaptive:
-        _require_metric(regularizer)
+        require_metric(regularizer)
     handle = ProximalStep(
         regularizer,
         step_rule=rule,
@@ -121,6 +113,18 @@ def attach(
     return handle
 
 
+def _require_arguments(regularizer: Regularizer, metric: Metric, compile: Compile) -> None:  # noqa: A002
+    if metric not in get_args(Metric):
+        raise GossamerError(f"`metric` must be one of {', '.join(get_args(Metric))}; received {metric!r}.")
+    if compile not in (True, False, "auto"):
+        raise GossamerError(f"`compile` must be True, False or 'auto'; received {compile!r}.")
+    if not isinstance(regularizer, Regularizer):
+        raise GossamerError(
+            "`regularizer` must be a Regularizer, for example gossamer.integrated_tl1(model, 1e-4); received "
+            f"{type(regularizer).__name__}."
+        )
+
+
 def _approach(
     regularizer: Regularizer, schedule: Schedule, target: Target | None, steps: int | None
 ) -> Approach | None:
@@ -133,6 +137,12 @@ def _approach(
         return None
     if schedule is not constant:
         raise GossamerError("A target drives the strength during training, so `schedule` has no place. Leave it out.")
+    if regularizer.of_stage:
+        raise GossamerError(
+            f"The target {target} is the size of the whole model, and this regularizer has the weights of one pipeline "
+            "stage: each stage would get a size and a strength of its own, and other zeros than in one process. Give "
+            "the regularizer a strength, or spread the model by `fully_shard`, where targets work."
+        )
     return Approach(target, regularizer, steps)
 
 
@@ -223,70 +233,12 @@ def _pick_up(handle: ProximalStep, groups: list[ParameterGroup]) -> int | None:
     return None
 
 
-def _require_owned(levels: Sequence[Any], regularizer: Regularizer) -> None:
-    """Check that the innermost optimizer has the weights. With ZeRO each process has a part of them."""
-    stepping = levels[-2] if len(levels) > 1 and is_partition(levels[-2]) else levels[-1]
-    owned = {id(parameter) for group in stepping.param_groups for parameter in group["params"]}
-    missing = [
-        rule.name
-        for rule in regularizer.rules
-        if rule.weight.parameter.requires_grad and id(rule.weight.parameter) not in owned
-    ]
-    if missing and regularizer.units is not None:
-        regularizer.units.owned_by(owned)  # an error of its own where a unit spans two optimizers
-    if missing:
-        raise GossamerError(
-            f"The optimizer does not train {', '.join(missing)}. Give it these parameters, or attach "
-            "`regularizer.owned_by(optimizer)`, the part of the regularizer that this optimizer trains."
-        )
-
-
-def _require_values(regularizer: Regularizer) -> None:
-    meta = [rule.name for rule in regularizer.rules if rule.weight.parameter.is_meta]
-    if meta:
-        raise GossamerError(
-            f"{', '.join(meta)} is on the meta device and has no values. Materialize and initialize the model first "
-            "(`model.to_empty(device=...)`), create the optimizer, then attach."
-        )
-
-
 def _partition(levels: Sequence[Any], regularizer: Regularizer, target: Target | None) -> Partition | None:
     """With ZeRO, where the proximal step of a weight needs others: how they get together."""
     if len(levels) < 2 or not is_partition(levels[-2]):
         return None
     on_units = regularizer.units is not None and bool(regularizer.units.terms)
     return Partition(levels[-2]) if on_units or target is not None else None
-
-
-def _require_shards(regularizer: Regularizer) -> None:
-    """Check that every penalty has a step on the groups of sharded weights."""
-    on_units = () if regularizer.units is None else regularizer.units.terms
-    for penalty in (term.penalty for term in on_units):
-        if not isinstance(penalty, ScalarPenalty) and type(penalty).split_kernel is Penalty.split_kernel:
-            raise GossamerError(
-                "The weights are sharded (DTensor), so units are in several processes, and "
-                f"{type(penalty).__name__} has no proximal step on such groups. Use another penalty."
-            )
-    for rule in regularizer.rules:
-        weight: Tensor = rule.weight.parameter
-        if not is_sharded(weight):
-            continue
-        for term in rule.terms:
-            if not term.can_shard(weight, rule.weight.layout):
-                raise GossamerError(
-                    f"`{rule.name}` has the placements {weight.placements}, so its groups are in several processes, "
-                    f"and {type(term.penalty).__name__} has no proximal step on such groups. Shard the weight along a "
-                    "dimension that leaves its groups whole, or use another penalty."
-                )
-
-
-def _require_metric(regularizer: Regularizer) -> None:
-    names = [rule.name for rule in regularizer.rules if any(isinstance(t.penalty, L1MinusL2) for t in rule.terms)]
-    if names:
-        raise GossamerError(
-            f"`L1MinusL2` on {', '.join(names)}: this penalty has no proximal operator in an adaptive metric. Use "
-            "another penalty, or an optimizer that is not adaptive, such as SGD."
-        )
 
 
 def _require_new(regularizer: Regularizer) -> None:

@@ -13,6 +13,9 @@ If a unit is a large part of the network, its removal may leave room for smaller
 of the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so
 on with the next largest.
 
+If a step would empty a weight, and with it the network, that weight keeps the zeros that it has after a slightly
+shorter step, and only the others are cut.
+
 Of sharded weights all processes count together. The ties are ordered over the whole weight, which is gathered for that,
 one weight after the other and once in a training.
 
@@ -28,7 +31,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from gossamer.layers import gathered, local_part, own_part
+from gossamer.layers import gathered, gathered_mask, local_part, own_part
 from gossamer.proximal.fused import Move
 from gossamer.regularizers.shards import total_over_shards
 
@@ -105,6 +108,8 @@ class _Trial:
     def cut(self, size: Callable[[], float], asked: float) -> None:
         """Take the shortest step after which the size is at most `asked`, to one weight."""
         low, high = self.bracket(size, asked)
+        while self._spare_emptied(low, high, size, asked):
+            low, high = self.bracket(size, asked)
         self.order_between(low, high)
         first, last = -1, self.ties  # with this many ties at zero the size is too large, and small enough
         while last - first > 1:
@@ -113,14 +118,30 @@ class _Trial:
             first, last = (first, middle) if size() <= asked else (middle, last)
         self.zero(last)
 
+    def _spare_emptied(self, low: float, high: float, size: Callable[[], float], asked: float) -> bool:
+        """Keep weights as they are after the first step if the second empties them, and with them the network."""
+        self.step(high)
+        if size() >= _CLOSE * asked:
+            return False
+        emptied = [i for i, left in enumerate(self._counts()) if not left and i not in self._kept]
+        if not emptied or len(emptied) + len(self._kept) == len(self._parts):
+            return False
+        self.step(low)
+        for index in emptied:
+            self.keep_zeros(index)
+        return True
+
     def _zero_again(self) -> None:
         for index, kept in self._kept.items():
             self._parts[index].copy_(torch.where(kept, self._before[index], 0.0))
 
     def nonzeros(self) -> float:
         """The number of non-zero weights, of all processes."""
+        return float(sum(self._counts()))
+
+    def _counts(self) -> list[int]:
         counts = (total_over_shards(m.weight, p.count_nonzero()) for m, p in zip(self._moves, self._parts, strict=True))
-        return float(sum(map(int, counts)))
+        return list(map(int, counts))
 
     def step(self, step: float) -> None:
         """Take a proximal step from the weights as they were; an infinite one leaves zeros only."""
@@ -169,7 +190,7 @@ class _Trial:
         """The magnitudes of the ties of a weight, in the order of the whole weight."""
         if not int(total_over_shards(move.weight, tied.sum())):
             return torch.zeros(0, dtype=torch.float64)
-        mask = gathered(tied, move.weight)
+        mask = gathered_mask(tied, move.weight)
         return gathered(magnitude, move.weight)[mask].double().cpu()
 
     @staticmethod
@@ -177,7 +198,7 @@ class _Trial:
         """The rank of each tie in this process, -1 elsewhere."""
         if not len(ranks):
             return torch.full(tied.shape, -1, device=tied.device)
-        mask = gathered(tied, move.weight)
+        mask = gathered_mask(tied, move.weight)
         rank = torch.full(mask.shape, -1, device=mask.device)
         rank[mask] = ranks.to(mask.device)
         return own_part(rank, move.weight)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ from gossamer.errors import GossamerError
 from gossamer.layers import local_part
 from gossamer.proximal.approach import Approach, zero_untrained_
 from gossamer.proximal.connection import Connection
+from gossamer.proximal.finite import require_finite
 from gossamer.proximal.fused import FusedStep, Move
 from gossamer.proximal.fused_units import FusedUnits
 from gossamer.proximal.metric import StepRule
@@ -22,8 +22,8 @@ from gossamer.proximal.optimizers import is_nested_step
 from gossamer.proximal.partition import Partition
 from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
-from gossamer.proximal.schedules import Schedule
-from gossamer.proximal.state import cannot_copy, is_marked, pending_states
+from gossamer.proximal.schedules import Schedule, factor_at
+from gossamer.proximal.state import cannot_copy, is_marked, pending_states, require_same_weights
 from gossamer.proximal.units import norms_before, restore_norms_, unit_step_
 from gossamer.proximal.watch import Watch
 from gossamer.regularizers import Regularizer, Rule
@@ -187,7 +187,7 @@ class ProximalStep:
                 for rule, weight, _ in places:
                     local_part(weight).masked_fill_(self._zeros[rule.name], 0.0)
                 for bias, dead in self._dead_biases or ():
-                    bias.masked_fill_(dead, 0.0)
+                    local_part(bias).masked_fill_(dead, 0.0)
             elif self._approach is not None and not self.held and self._approach.is_due(self.steps):
                 self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
             if connection.has_wrappers:
@@ -211,10 +211,10 @@ class ProximalStep:
         self._dead_biases = [] if remaining is None else remaining.dead_biases()
         state = optimizer.state if self._partition is None else self._partition.state
         for bias, dead in self._dead_biases:
-            bias.masked_fill_(dead, 0.0)
+            local_part(bias).masked_fill_(dead, 0.0)
             for value in state.get(bias, {}).values():
                 if isinstance(value, Tensor) and value.shape == bias.shape:
-                    value.masked_fill_(dead, 0.0)
+                    local_part(value).masked_fill_(dead, 0.0)
 
     @torch.no_grad()
     def after_wrapper_step(self) -> None:
@@ -264,30 +264,11 @@ class ProximalStep:
     def _current_strength(self) -> float:
         if self._approach is not None:
             return self._approach.strength
-        factor = self._schedule(self.steps)
-        try:
-            value = float(factor)
-        except (TypeError, ValueError):
-            value = math.nan
-        if not 0 <= value < math.inf:
-            raise GossamerError(
-                f"`schedule` must return a finite number, not negative; at step {self.steps} it returned {factor!r}."
-            )
         assert self.regularizer.strength is not None  # or there is a target
-        return self.regularizer.strength * value
+        return self.regularizer.strength * factor_at(self._schedule, self.steps)
 
     def _require_finite(self, weights: Iterable[tuple[Rule, Tensor]]) -> None:
-        # One synchronisation for all weights: a finite sum has finite terms; an infinite one may only have overflowed.
-        weights = [(rule, local_part(weight)) for rule, weight in weights]
-        sums = [weight.sum(dtype=torch.float32) for _, weight in weights]
-        if not sums or math.isfinite(torch.stack([total.to(sums[0].device) for total in sums]).sum().item()):
-            return
-        for rule, weight in weights:
-            if not bool(torch.isfinite(weight).all()):
-                raise GossamerError(
-                    f"The weights of `{rule.name}` are no longer finite after step {self.steps} of the optimizer. "
-                    "The training has diverged: lower the learning rate, or clip the gradients."
-                )
+        require_finite(weights, self.steps)
 
     # -- the state
 
@@ -309,21 +290,7 @@ class ProximalStep:
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise if the state belongs to other weights or other shapes."""
-        names = [rule.name for rule in self.regularizer.rules]
-        if list(state["weights"]) != names:
-            raise GossamerError(
-                f"The checkpoint was written with a regularizer on {', '.join(state['weights'])}; "
-                f"the one attached now is on {', '.join(names)}. Attach the same regularizer. To start from scratch, "
-                "first delete the key 'gossamer' in `param_groups[0]` of the checkpoint, or of an optimizer that has "
-                "loaded it."
-            )
-        for rule, received in zip(self.regularizer.rules, _shapes(state), strict=False):
-            expected = tuple(rule.weight.parameter.shape)
-            if expected != received:
-                raise GossamerError(
-                    f"The checkpoint was written with `{rule.name}` of shape {received}; the weight has the shape "
-                    f"{expected}. Load the checkpoint of the same network."
-                )
+        require_same_weights(state, self.regularizer.rules)
         if self._approach is not None and "target" in state:
             self._approach.check_state(state["target"])
 
@@ -337,12 +304,6 @@ class ProximalStep:
         if zeros := state.get("zeros"):  # checkpoints of version 0.1 have the masks
             devices = {rule.name: rule.weight.parameter.device for rule in self.regularizer.rules}
             self._zeros = {name: mask.to(devices[name]) for name, mask in zeros.items()}
-
-
-def _shapes(state: dict[str, Any]) -> list[tuple[int, ...]]:
-    if zeros := state.get("zeros"):
-        return [tuple(zeros[name].shape) for name in state["weights"]]
-    return [tuple(shape) for shape in state.get("shapes", [])]
 
 
 def _was_skipped(optimizer: Optimizer) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from gossamer.errors import GossamerError
 
-__all__ = ["Schedule", "constant", "warm_up"]
+__all__ = ["Schedule", "constant", "factor_at", "warm_up"]
 
 Schedule = Callable[[int], float]
 
@@ -25,3 +26,17 @@ def warm_up(steps: int) -> Schedule:
     if steps < 0:
         raise GossamerError(f"`warm_up(steps=...)` must not be negative; received {steps!r}.")
     return lambda step: min(1.0, (step + 1) / steps) if steps else 1.0
+
+
+def factor_at(schedule: Schedule, step: int) -> float:
+    """The value of a schedule at a step; an error unless it is finite and not negative."""
+    factor = schedule(step)
+    try:
+        value = float(factor)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise GossamerError(
+            f"`schedule` must return a finite number, not negative; at step {step} it returned {factor!r}."
+        )
+    return value

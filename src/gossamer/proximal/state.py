@@ -10,13 +10,18 @@ attached it is an `Attachment`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.regularizers import Rule
 
-__all__ = ["Attachment", "States", "cannot_copy", "is_marked", "mark", "pending_states", "unmark", "write_state"]
+__all__ = [
+    "Attachment", "States", "cannot_copy", "is_marked", "mark", "pending_states", "require_same_weights", "unmark",
+    "write_state",
+]  # fmt: skip
 
 KEY = "gossamer"
 
@@ -77,6 +82,31 @@ def pending_states(groups: list[dict[str, Any]]) -> States:
     found: Any = next((group[KEY] for group in groups if KEY in group), {})
     states = found.pending if isinstance(found, Attachment) else found
     return {int(number): state for number, state in states.items()}
+
+
+def require_same_weights(state: dict[str, Any], rules: Sequence[Rule]) -> None:
+    """Raise if the state of a proximal step belongs to other weights or other shapes than these."""
+    names = [rule.name for rule in rules]
+    if list(state["weights"]) != names:
+        raise GossamerError(
+            f"The checkpoint was written with a regularizer on {', '.join(state['weights'])}; "
+            f"the one attached now is on {', '.join(names)}. Attach the same regularizer. To start from scratch, "
+            "first delete the key 'gossamer' in `param_groups[0]` of the checkpoint, or of an optimizer that has "
+            "loaded it."
+        )
+    for rule, received in zip(rules, _shapes(state), strict=False):
+        expected = tuple(rule.weight.parameter.shape)
+        if expected != received:
+            raise GossamerError(
+                f"The checkpoint was written with `{rule.name}` of shape {received}; the weight has the shape "
+                f"{expected}. Load the checkpoint of the same network."
+            )
+
+
+def _shapes(state: dict[str, Any]) -> list[tuple[int, ...]]:
+    if zeros := state.get("zeros"):  # checkpoints of version 0.1 have the masks
+        return [tuple(zeros[name].shape) for name in state["weights"]]
+    return [tuple(shape) for shape in state.get("shapes", [])]
 
 
 def cannot_copy(what: str) -> GossamerError:

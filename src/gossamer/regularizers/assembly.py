@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
@@ -17,6 +18,7 @@ from gossamer.layers import Weight, find_weights, is_parameter, is_sharded, orig
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term, require_strength
 from gossamer.regularizers.selection import LayerOptions
 from gossamer.regularizers.units import KeptNorm, Slices, Units, UnitTerm
+from gossamer.shrinking import StandIn
 from gossamer.shrinking.units import NONE, UnitMap, find_units
 
 __all__ = ["assemble"]
@@ -36,7 +38,19 @@ def assemble(
     require_strength(strength)
     model = original_module(model)
     built = _assembled(model, strength, tuple(rules), options, by_size=by_size)
-    return replace(built, model=model, example=options.get("example"))
+    example = options.get("example")
+    return replace(built, model=model, example=example, stand_in=None if example is None else _stand_in(model))
+
+
+def _stand_in(model: nn.Module) -> StandIn | None:
+    """The structure of a model that may be sharded later."""
+    several = dist.is_available() and dist.is_initialized()
+    if not several or any(is_sharded(parameter) for parameter in model.parameters()):
+        return None
+    try:
+        return StandIn(model)
+    except GossamerError:  # it cannot be copied; a target that needs it says so
+        return None
 
 
 def _assembled(

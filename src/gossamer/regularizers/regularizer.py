@@ -20,6 +20,7 @@ from gossamer.penalties import Penalty, ScalarPenalty
 from gossamer.penalties.sums import ROWS
 from gossamer.regularizers.shards import shard_of, total_over_shards
 from gossamer.regularizers.units import Units
+from gossamer.shrinking import StandIn
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -137,7 +138,8 @@ class Regularizer:
     have no term of their own (biases, scales and shifts) have rules without terms.
 
     Without a strength it needs a target (`gossamer.attach(..., target=...)`). `model` and `example` are those that the
-    recipe was given: what a target counts.
+    recipe was given: what a target counts. `stand_in` has the structure of the model, for targets on weights that are
+    sharded later. `of_stage`: the rules are those of one pipeline stage.
     """
 
     strength: float | None
@@ -145,6 +147,8 @@ class Regularizer:
     units: Units | None = None
     model: nn.Module | None = field(default=None, repr=False, compare=False)
     example: Example | None = field(default=None, repr=False, compare=False)
+    stand_in: StandIn | None = field(default=None, repr=False, compare=False)
+    of_stage: bool = field(default=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_strength(self.strength)
@@ -191,7 +195,7 @@ class Regularizer:
                     f"`{own.name}` has the shape {tuple(own.weight.parameter.shape)} in the stage and "
                     f"{tuple(rule.weight.parameter.shape)} in the model of this regularizer. Use the same model."
                 )
-        return replace(self, rules=rules, model=None, example=None)
+        return replace(self, rules=rules, model=None, example=None, stand_in=None, of_stage=True)
 
     def __str__(self) -> str:
         with_terms = [rule for rule in self.rules if rule.terms]

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Groups, Layout, is_sharded
+from gossamer.layers import Groups, Layout, along_dimension, is_sharded
 from gossamer.penalties.sums import ROWS, GroupSums
 
 if TYPE_CHECKING:
@@ -237,16 +237,8 @@ def _indices(mesh: DeviceMesh, placements: Sequence[Placement], dim: int, size: 
     from torch.distributed.tensor import Replicate, distribute_tensor
 
     own = _shards(placements).get(dim, [])
-    along = [_along_dimension_0(each) if axis in own else Replicate() for axis, each in enumerate(placements)]
+    along = [along_dimension(each, 0) if axis in own else Replicate() for axis, each in enumerate(placements)]
     return distribute_tensor(torch.arange(size), mesh, along, src_data_rank=None).to_local()  # nothing is sent
-
-
-def _along_dimension_0(placement: Placement) -> Placement:
-    from torch.distributed.tensor import Shard as ShardPlacement
-
-    if placement.is_shard():
-        return ShardPlacement(0)
-    return type(placement)(0, split_factor=placement.split_factor)  # type: ignore[call-arg, attr-defined]
 
 
 def _reduced(own: Tensor, processes: Sequence[ProcessGroup], *, largest: bool = False) -> Tensor:

@@ -46,6 +46,8 @@ from gossamer.shrinking.api import GraphFormWarning, plan, shrink, shrink_
 from gossamer.shrinking.apply import GuardError, ParameterState, register_state, take, zero_dead_biases
 from gossamer.shrinking.decide import Change, Channels, Fold, Plan, Size
 from gossamer.shrinking.remaining import Remaining
+from gossamer.shrinking.stand_in import ShardedRemaining, StandIn
+from gossamer.shrinking.trace import state_tensors
 
 __all__ = [
     "Change",
@@ -56,11 +58,14 @@ __all__ = [
     "ParameterState",
     "Plan",
     "Remaining",
+    "ShardedRemaining",
     "Size",
+    "StandIn",
     "plan",
     "register_state",
     "shrink",
     "shrink_",
+    "state_tensors",
     "take",
     "zero_dead_biases",
 ]

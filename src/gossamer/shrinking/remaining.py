@@ -7,8 +7,9 @@ counted as removed. `verified` has the last word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +17,13 @@ from torch import Tensor, nn
 from gossamer.example import Example, call_with
 from gossamer.shrinking.analyse import Analysis, analyse
 from gossamer.shrinking.api import shrink
-from gossamer.shrinking.apply import biases_of_dead_units, smaller_copy
-from gossamer.shrinking.decide import Indices, decide, kept_indices, make_plan
-from gossamer.shrinking.trace import TracedModel, trace
+from gossamer.shrinking.apply import biases_of_dead_units, smaller_copy, take
+from gossamer.shrinking.decide import decide, kept_indices, make_plan
+from gossamer.shrinking.trace import TracedModel, state_tensors, trace
 
 __all__ = ["Remaining"]
+
+Result = TypeVar("Result")
 
 
 class Remaining:
@@ -37,11 +40,20 @@ class Remaining:
         self._traced: TracedModel | None = None
         self._shapes: list[torch.Size] = []
 
-    def kept(self) -> dict[Tensor, Indices]:
-        """The kept indices of each parameter and buffer that would get smaller."""
+    def name_of(self, tensor: Tensor) -> str:
+        """The first name of a parameter or buffer of the model."""
+        return next(name for name, own in state_tensors(self._model).items() if own is tensor)
+
+    def evaluate(self, work: Callable[[Remaining], Result]) -> Result:
+        """What `work` returns; of a sharded model, another object of this class answers for it."""
+        return work(self)
+
+    def parts(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """The parts that are left of parameters, given by their names."""
         with self._without_dead_biases() as analysis:
-            kept = kept_indices(analysis, decide(analysis))
-            return {analysis.traced.tensors[name]: indices for name, indices in kept.items()}
+            indices, traced = kept_indices(analysis, decide(analysis)), analysis.traced.tensors
+            kept, tensors = {traced[name]: own for name, own in indices.items()}, state_tensors(self._model)
+            return {name: take(tensors[name].detach(), kept.get(tensors[name], {})) for name in names}
 
     def network(self) -> nn.Module:
         """A copy of the model with the part that is left."""

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -21,7 +20,9 @@ from gossamer.store import strict_json
 from gossamer.store.manifest import Manifest
 from gossamer.store.sparse import decode
 
-__all__ = ["Archive", "checksum", "open_archive", "read_manifest", "write_archive"]
+__all__ = ["LARGEST_CHECKSUM", "Archive", "archive_bytes", "checksum", "open_archive", "read_manifest"]
+
+LARGEST_CHECKSUM = 2**32 - 1
 
 # One entry, "CRC-32 of the manifest, space, manifest": safetensors writes several in an order that changes from run to
 # run, and the same network should give the same file.
@@ -51,16 +52,16 @@ def checksum(parts: tuple[Tensor, ...]) -> int:
     return total
 
 
-def write_archive(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) -> None:
-    """Write `manifest` and the `stored` parts to `path`."""
+def archive_bytes(manifest: Manifest, stored: Mapping[str, Tensor], own_checksum: int | None = None) -> bytes:
+    """A file with `manifest` and the `stored` parts; the checksum of the manifest is given by those who only count."""
     text = manifest.to_json()
     if len(text) > _LARGEST_HEADER // 2:
         raise GossamerError(
             f"the description of the network has {len(text)} characters, and a file holds {_LARGEST_HEADER // 2}. "
             "Give a shorter `provenance`."
         )
-    header = {_MANIFEST: f"{zlib.crc32(text.encode())} {text}"}
-    path.write_bytes(safetensors.torch.save(_in_own_memory(stored), header))
+    own_checksum = zlib.crc32(text.encode()) if own_checksum is None else own_checksum
+    return safetensors.torch.save(_in_own_memory(stored), {_MANIFEST: f"{own_checksum} {text}"})
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gossamer.errors import GossamerError
-from gossamer.files import staged
+from gossamer.files import write_atomically
 from gossamer.layers import require_whole
 from gossamer.store import strict_json
-from gossamer.store.archive import checksum, write_archive
+from gossamer.store.archive import LARGEST_CHECKSUM, archive_bytes, checksum
 from gossamer.store.layer_checks import check_layer
 from gossamer.store.manifest import Manifest, ModuleRecord, TensorRecord, check_dtype, class_name, gossamer_version
 from gossamer.store.sizes import largest_size, public_sizes, within
 from gossamer.store.slots import derived_buffers, slots
-from gossamer.store.sparse import Encoding, dense, smallest
+from gossamer.store.sparse import Encoded, Encoding, dense, smallest
 from gossamer.store.strict_json import Json
 
-__all__ = ["manifest_of", "save"]
+__all__ = ["manifest_of", "most_bytes", "save"]
 
 
 def save(
@@ -44,30 +44,53 @@ def save(
         provenance: Anything that JSON can say about where the network comes from; `read_manifest` gives it back.
     """
     tensors, ties = _tensors_and_ties(model)
-    _check_can_be_rebuilt(model, tensors)
-    encoded = {name: (smallest if sparse else dense)(tensor) for name, tensor in tensors.items()}
-    records = {
-        name: TensorRecord(tuple(tensor.shape), tensor.dtype, encoded[name].encoding, checksum(encoded[name].parts))
-        for name, tensor in tensors.items()
-    }
-    manifest = _manifest(model, records, ties, provenance)
-    stored = {
-        name + part: tensor
-        for name, code in encoded.items()
-        for part, tensor in zip(code.encoding.parts, code.parts, strict=True)
-    }
-    with staged(path) as place:
-        write_archive(place, manifest, stored)
+    encoded = _encoded(tensors, sparse=sparse)
+    checksums = {name: checksum(code.parts) for name, code in encoded.items()}
+    content = archive_bytes(_manifest(model, _records(tensors, encoded, checksums), ties, provenance), _stored(encoded))
+    write_atomically(path, content)
+
+
+def most_bytes(model: nn.Module) -> int:
+    """The most bytes that `save(model, path, sparse=True)` may write: it depends on where the zeros are alone.
+
+    Checksums have as many digits as they can have; the values decide how many they do have.
+    """
+    tensors, ties = _tensors_and_ties(model)
+    encoded = _encoded(tensors, sparse=True)
+    checksums = dict.fromkeys(encoded, LARGEST_CHECKSUM)
+    manifest = _manifest(model, _records(tensors, encoded, checksums), ties, None)
+    return len(archive_bytes(manifest, _stored(encoded), LARGEST_CHECKSUM))
 
 
 def manifest_of(model: nn.Module, provenance: Mapping[str, Json] | None = None) -> Manifest:
     """What `model` is made of, as in the file that `save` writes; without encodings and checksums."""
     tensors, ties = _tensors_and_ties(model)
-    _check_can_be_rebuilt(model, tensors)
     records = {
         name: TensorRecord(tuple(tensor.shape), tensor.dtype, Encoding.DENSE, 0) for name, tensor in tensors.items()
     }
     return _manifest(model, records, ties, provenance)
+
+
+def _encoded(tensors: Mapping[str, Tensor], *, sparse: bool) -> dict[str, Encoded]:
+    return {name: (smallest if sparse else dense)(tensor) for name, tensor in tensors.items()}
+
+
+def _records(
+    tensors: Mapping[str, Tensor], encoded: Mapping[str, Encoded], checksums: Mapping[str, int]
+) -> dict[str, TensorRecord]:
+    return {
+        name: TensorRecord(tuple(tensor.shape), tensor.dtype, encoded[name].encoding, checksums[name])
+        for name, tensor in tensors.items()
+    }
+
+
+def _stored(encoded: Mapping[str, Encoded]) -> dict[str, Tensor]:
+    """What the file has for each tensor, by the names of its parts."""
+    return {
+        name + part: tensor
+        for name, code in encoded.items()
+        for part, tensor in zip(code.encoding.parts, code.parts, strict=True)
+    }
 
 
 def _manifest(
@@ -88,7 +111,7 @@ def _manifest(
 
 
 def _tensors_and_ties(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of `model`, each under its first name, and its further names."""
+    """The tensors of `model`, each under its first name, and its further names; an error if it cannot be saved."""
     places = slots(model)
     require_whole(model, "save")
     tensors: dict[str, Tensor] = {}
@@ -103,6 +126,7 @@ def _tensors_and_ties(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, st
             tensors[name] = slot.tensor
         else:
             ties[name] = first
+    _check_can_be_rebuilt(model, tensors)
     return tensors, ties
 
 

@@ -13,25 +13,28 @@ positions at which it is used, which does not change when units are removed.
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, find_weights, is_sharded, local_part, multiply_adds, require_supported, whole
+from gossamer.layers import (
+    Weight,
+    find_weights,
+    is_sharded,
+    local_part,
+    multiply_adds,
+    nonzero_mask,
+    require_supported,
+)
 from gossamer.measurement import compact_part
 from gossamer.regularizers import Regularizer
 from gossamer.regularizers.shards import total_over_shards
-from gossamer.shrinking import Remaining, take
-from gossamer.store import read_manifest, save
+from gossamer.shrinking import Remaining, ShardedRemaining, state_tensors
+from gossamer.store import most_bytes
 from gossamer.targets.target import Kind, Target
 
 __all__ = ["Size"]
 
-_CHECKSUM_DIGITS = 10
-_ALIGNMENT = 16  # of the header, and digits of its own checksum
 _POSITION = 1  # bytes that the sparse encoding needs for the position of a non-zero, nearly always
 
 
@@ -50,10 +53,11 @@ class Size:
         self._rules = regularizer.rules
         self.remaining = _remaining(target.kind, regularizer)
         self._costs = _costs(target.kind, regularizer)
+        self._named = {} if self.remaining is None else _named(self.remaining, self._costs)
         self._rest = 0.0  # of a file, besides non-zeros
         if target.kind == "bytes":
             self._rest = self._without_regularized_weights()
-            self.full = self.exact()
+            self.full = self.calibrate()
         else:
             self.full = sum(cost * weight.parameter.numel() for weight, cost in self._costs)
 
@@ -98,8 +102,15 @@ class Size:
 
     @torch.no_grad()
     def exact(self) -> float:
+        """The present size."""
+        if self.remaining is None:
+            return sum(cost * _nonzeros(weight.parameter) for weight, cost in self._costs)
+        return self.remaining.evaluate(self._left)
+
+    @torch.no_grad()
+    def calibrate(self) -> float:
         """The present size; the estimate is calibrated by it."""
-        size, quick = self._exact(), self._quick()
+        size, quick = self.exact(), self._quick()
         if size > 0 and quick > 0:
             self.factor = size / quick
         return size
@@ -109,23 +120,22 @@ class Size:
         """The size of what `shrink` really leaves, where whole units or a file count; None elsewhere."""
         if self.remaining is None or not (self.counts_units or self.target.kind == "bytes"):
             return None
-        small = self.remaining.verified()
-        if self.target.kind == "bytes":
-            return _file_size(small)
-        left = {weight.name: weight.parameter.numel() for weight in find_weights(small)}
-        return sum(cost * left[weight.name] for weight, cost in self._costs)
+        return self.remaining.evaluate(lambda whole: self._of(whole.verified()))
 
-    def _exact(self) -> float:
-        if self.remaining is None:
-            return sum(cost * _nonzeros(weight.parameter) for weight, cost in self._costs)
+    def _of(self, network: nn.Module) -> float:
+        """The size of a network from which nothing can be removed any more, where whole units or a file count."""
         if self.target.kind == "bytes":
-            return _file_size(self.remaining.network())
-        kept = self.remaining.kept()
-        total = 0.0
-        for weight, cost in self._costs:
-            left = take(weight.parameter.detach(), kept.get(weight.parameter, {}))
-            total += cost * (left.numel() if self.counts_units else _nonzeros(left))
-        return total
+            return float(most_bytes(network))
+        tensors = state_tensors(network)
+        return sum(cost * tensors[name].numel() for name, cost in self._named.items())
+
+    def _left(self, whole: Remaining) -> float:
+        """The size of what `shrink` would leave of a whole model."""
+        if self.target.kind == "bytes":
+            return self._of(whole.network())
+        parts = whole.parts(self._named)
+        count = Tensor.numel if self.counts_units else _nonzeros
+        return sum(cost * count(parts[name]) for name, cost in self._named.items())
 
     def _quick(self) -> float:
         return self._rest + sum(self._parts())
@@ -139,46 +149,58 @@ class Size:
     @torch.no_grad()
     def _without_regularized_weights(self) -> float:
         """The size with all weights of the regularizer at zero; they are restored."""
-        weights = [rule.weight.parameter for rule in self._rules]
-        before = [weight.detach().clone() for weight in weights]
+        weights = [local_part(rule.weight.parameter.detach()) for rule in self._rules]
+        before = [weight.clone() for weight in weights]
         try:
             for weight in weights:
                 weight.zero_()
-            return self._exact()
+            return self.exact()
         finally:
             for weight, values in zip(weights, before, strict=True):
                 weight.copy_(values)
 
 
-def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | None:
+def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | ShardedRemaining | None:
+    """What counts the weights that `shrink` leaves; None if all non-zeros are counted."""
     model, example = regularizer.model, regularizer.example
-    if any(is_sharded(rule.weight.parameter) for rule in regularizer.rules):
+    if model is None or example is None:
+        if kind == "params":
+            return None
+        raise GossamerError(
+            f"`Target({kind}=...)` counts what the network computes on an input. Give the regularizer one: "
+            "gossamer.integrated_tl1(model, example=x)."
+        )
+    remaining: Remaining | ShardedRemaining
+    if not any(is_sharded(rule.weight.parameter) for rule in regularizer.rules):
+        remaining = Remaining(model, example)
+    elif regularizer.stand_in is not None:
+        remaining = ShardedRemaining(regularizer.stand_in, example)
+    else:
         _require_countable(kind)
         return None
-    if model is not None and example is not None:
-        remaining = Remaining(model, example)
-        try:
-            remaining.kept()
-        except GossamerError:  # a model that cannot be exported
-            if kind not in ("params", "flops"):
-                raise
-            return None
-        return remaining
-    if kind == "params":
+    try:
+        remaining.evaluate(lambda whole: whole.parts(()))
+    except GossamerError:  # a model that cannot be exported
+        if kind not in ("params", "flops"):
+            raise
         return None
-    raise GossamerError(
-        f"`Target({kind}=...)` counts what the network computes on an input. Give the regularizer one: "
-        "gossamer.integrated_tl1(model, example=x)."
-    )
+    return remaining
 
 
 def _require_countable(kind: Kind) -> None:
     if kind not in ("params", "flops"):
         raise GossamerError(
-            f"`Target({kind}=...)` counts what `shrink` leaves of the whole model, and the weights of this one are "
-            "sharded (DTensor): each process has a part. Use `Target(params=...)` or `Target(flops=...)`, which count "
-            "the weights that are not zero, or DistributedDataParallel."
+            f"`Target({kind}=...)` counts what `shrink` leaves of the whole model. The weights of this one are sharded "
+            "(DTensor), and its structure is not known: that is copied when a regularizer is created with an `example` "
+            "after `init_process_group` and before the model is sharded, if `copy.deepcopy` can copy the model. Create "
+            "the regularizer there, or use `Target(params=...)` or `Target(flops=...)`, which count the weights that "
+            "are not zero."
         )
+
+
+def _named(remaining: Remaining | ShardedRemaining, costs: list[tuple[Weight, float]]) -> dict[str, float]:
+    """What one entry of each weight counts, by the name of the weight in the model."""
+    return {remaining.name_of(weight.parameter): cost for weight, cost in costs}
 
 
 def _costs(kind: Kind, regularizer: Regularizer) -> list[tuple[Weight, float]]:
@@ -202,19 +224,9 @@ def _costs(kind: Kind, regularizer: Regularizer) -> list[tuple[Weight, float]]:
     ]
 
 
-def _file_size(model: nn.Module) -> float:
-    """The size of the sparse file of a model, with all digits that checksums may have: they change with the weights."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "network.safetensors")
-        save(model, file, sparse=True)
-        checksums = [record.checksum for record in read_manifest(file).tensors.values()]
-        missing = sum(_CHECKSUM_DIGITS - len(str(checksum)) for checksum in checksums)
-        return file.stat().st_size + missing + _ALIGNMENT
-
-
 def _units(weight: Weight) -> int:
     """Output units that are not zero."""
-    present = whole(weight.parameter.detach() != 0)
+    present = nonzero_mask(weight.parameter)
     return int(weight.layout.as_groups(present, "outputs").any(dim=-1).sum())
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gossamer.files import write_atomically
+from gossamer.files import append_line, write_atomically
 from gossamer_lab.bench.result import Machine, Value
 
 __all__ = ["Journal", "Row"]
@@ -43,8 +43,7 @@ class Journal:
             self._rows[key] = measure()
             self._report(key)
             if self._path is not None:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "row": self._rows[key]}) + "\n")
+                append_line(self._path, _line(key, self._rows[key]))
         return self._rows[key]
 
     def close(self) -> None:
@@ -53,7 +52,11 @@ class Journal:
             self._path.unlink(missing_ok=True)
 
     def _lines(self) -> list[str]:
-        return [json.dumps({"key": key, "row": row}) for key, row in self._rows.items()]
+        return [_line(key, row) for key, row in self._rows.items()]
+
+
+def _line(key: str, row: Row) -> str:
+    return json.dumps({"key": key, "row": row})
 
 
 def _complete(lines: list[str]) -> list[dict[str, Any]]:

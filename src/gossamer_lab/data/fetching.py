@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 from gossamer.errors import GossamerError
 from gossamer_lab.data.files import cache_dir, find, inspect, largest_file, search_path
@@ -119,9 +121,36 @@ def _retrieve(url: str, path: Path, checksum: str | None, guard: _Guard) -> None
     level = logger.level
     logger.setLevel(logging.WARNING)  # pooch logs a line per file
     try:
-        pooch.retrieve(url, known_hash=checksum, fname=path.name, path=path.parent, downloader=downloader)
+        _until(
+            guard,
+            lambda: pooch.retrieve(url, known_hash=checksum, fname=path.name, path=path.parent, downloader=downloader),
+        )
     finally:
         logger.setLevel(level)
+
+
+def _until(guard: _Guard, download: Callable[[], object]) -> None:
+    """Run a download in a thread, which is left behind at the deadline.
+
+    A server that sends a byte now and then is never silent for long enough to time out, and fills no chunk.
+    """
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            download()
+        except Exception as error:
+            if guard.deadline > -math.inf:  # otherwise nobody waits for it any more
+                failures.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(max(0.0, guard.deadline - time.monotonic()))
+    if thread.is_alive():
+        guard.deadline = -math.inf  # it ends with its next chunk
+        raise guard.too_slow()
+    if failures:
+        raise failures.pop()  # nothing else may refer to the error: the connection is closed with it
 
 
 @dataclass
@@ -141,9 +170,12 @@ class _Guard:
         if self.done > self.limit + _CHUNK:
             raise _StoppedError(f"sent more than the {self.limit:,} bytes that {self.file} can have")
         if time.monotonic() > self.deadline:
-            raise _StoppedError(f"took longer than {_TIME_LIMIT:.0f} seconds to send {self.file}")
+            raise self.too_slow()
         if self.on_download:
             self.on_download(self.file, min(self.done, self.total) if self.total else self.done, self.total)
+
+    def too_slow(self) -> _StoppedError:
+        return _StoppedError(f"took longer than {_TIME_LIMIT:.0f} seconds to send {self.file}")
 
     def reset(self) -> None:
         self.done = 0

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from gossamer.files import append_line
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -51,6 +53,5 @@ class ResultsFile(Generic[Job, Outcome]):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # layers of one unit are meant where the targets are small
                 outcome = train(job)
-            with self.path.open("a") as file:
-                file.write(json.dumps({"job": asdict(job), "outcome": asdict(outcome)}) + "\n")
+            append_line(self.path, json.dumps({"job": asdict(job), "outcome": asdict(outcome)}))
             print(job, outcome, file=sys.stderr, flush=True)

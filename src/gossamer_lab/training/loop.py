@@ -20,7 +20,7 @@ from gossamer.shrinking import shrink, shrink_, zero_dead_biases
 from gossamer.store import save
 from gossamer.targets import Reached
 from gossamer_lab.data import Dataset
-from gossamer_lab.training.checkpoint import load_checkpoint, save_checkpoint
+from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
@@ -28,7 +28,16 @@ from gossamer_lab.training.processes import data_parallel, leads, own_part, proc
 from gossamer_lab.training.progress import Progress, learning_rate
 from gossamer_lab.training.shrunk import provenance_of, target_of, write_shrunk
 
-__all__ = ["DivergedError", "accuracy", "channels_last", "epoch_random_state", "train", "train_epoch"]
+__all__ = [
+    "DivergedError",
+    "accuracy",
+    "channels_last",
+    "compact",
+    "epoch_random_state",
+    "to_channels_last",
+    "train",
+    "train_epoch",
+]
 
 # Minimum time between two checkpoints, so that they do not slow down short epochs.
 _CHECKPOINT_SECONDS = 2.0
@@ -65,10 +74,8 @@ def _train(
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
     checkpoint = load_checkpoint(run, model)
-    _to_channels_last(model)
-    named = dict(model.named_parameters())
-    parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
-    optimizer = torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+    to_channels_last(model)
+    optimizer = _optimizer(model, config, checkpoint)
     steps_per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)
     proximal = None if regularizer is None else _attach(optimizer, regularizer, config, steps_per_epoch, full)
     if checkpoint:
@@ -82,13 +89,7 @@ def _train(
     while progress.phase != "done":
         started = time.perf_counter()
         if progress.phase == "hold" and proximal is not None and not proximal.held:
-            if config.regrow:  # idempotent: a resumed run finds no dead units
-                _remove_dead_units(model, dataset, optimizer)
-                proximal.remove()
-                proximal = None
-            else:
-                zero_dead_biases(model, dataset.example, optimizer=optimizer)
-                proximal.hold()
+            proximal = _second_phase(proximal, model, dataset, optimizer, config)
         loss, train_accuracy = train_epoch(model, dataset, optimizer, config, progress)
         strength = 0.0 if proximal is None else proximal.strength
         shown = strength if config.target else config.strength  # without a target, at full strength
@@ -98,7 +99,7 @@ def _train(
         measured = measure(model, dataset.example)
         measurement = measured.against(full)
         if config.compact_every and (progress.epoch + 1) % config.compact_every == 0:
-            _compact(model, dataset, optimizer, measured)
+            compact(model, dataset, optimizer, measured)
         metrics = EpochMetrics(
             epoch=progress.epoch + 1,
             phase=progress.phase,
@@ -115,19 +116,38 @@ def _train(
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
 
-        # Metrics before the checkpoint: a run that is killed in between drops and repeats them.
         if leads():
-            run.append_metrics(metrics)
-        if leads() and (progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS):
-            run.sync_metrics()
-            save_checkpoint(run, model, optimizer, progress)
-            saved = time.perf_counter()
+            run.append_metrics(metrics)  # before the checkpoint: a run that is killed in between repeats them
+            if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
+                run.sync_metrics()
+                save_checkpoint(run, model, optimizer, progress)
+                saved = time.perf_counter()
         history.append(metrics)
         yield metrics
 
     reached = None if proximal is None else proximal.reached
     if leads():
         _write_results(model, dataset, config, run, history, full, reached)
+
+
+def _optimizer(model: nn.Module, config: TrainingConfig, checkpoint: Checkpoint | None) -> torch.optim.Optimizer:
+    """SGD, with the parameters in the order of the checkpoint, by which its state is assigned to them."""
+    named = dict(model.named_parameters())
+    parameters = [named[name] for name in checkpoint.parameters] if checkpoint else list(named.values())
+    return torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+
+
+def _second_phase(
+    proximal: ProximalStep, model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, config: TrainingConfig
+) -> ProximalStep | None:
+    """Hold the zeros; or, with `regrow`, remove the dead units and the proximal step, so that all others train."""
+    if not config.regrow:
+        zero_dead_biases(model, dataset.example, optimizer=optimizer)
+        proximal.hold()
+        return proximal
+    _remove_dead_units(model, dataset, optimizer)  # idempotent: a resumed run finds none
+    proximal.remove()
+    return None
 
 
 def _attach(
@@ -205,7 +225,7 @@ def channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images
 
 
-def _to_channels_last(model: nn.Module) -> None:
+def to_channels_last(model: nn.Module) -> None:
     """Convert the kernels too: the format of one-channel images is ambiguous, so torch goes by the kernels."""
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -218,7 +238,7 @@ def epoch_random_state(seed: int, epoch: int) -> Iterator[None]:
         yield
 
 
-def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
+def compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer, measured: Measurement) -> None:
     """Remove dead units if that speeds up the remaining epochs; the removal itself takes about a second."""
     if measured.flops_kept_compact <= _COMPACTION_THRESHOLD:
         _remove_dead_units(model, dataset, optimizer)
@@ -227,7 +247,7 @@ def _compact(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimize
 def _remove_dead_units(model: nn.Module, dataset: Dataset, optimizer: torch.optim.Optimizer) -> None:
     zero_dead_biases(model, dataset.example, optimizer=optimizer)
     shrink_(model, dataset.example, optimizer=optimizer)
-    _to_channels_last(model)
+    to_channels_last(model)
 
 
 def _require_finite(objective: float, epoch: int) -> None:

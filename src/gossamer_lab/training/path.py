@@ -20,7 +20,7 @@ from gossamer.targets import Target
 from gossamer_lab.data import Dataset
 from gossamer_lab.training.assembly import assemble
 from gossamer_lab.training.config import TrainingConfig
-from gossamer_lab.training.loop import accuracy, train_epoch
+from gossamer_lab.training.loop import accuracy, compact, to_channels_last, train_epoch
 from gossamer_lab.training.progress import Progress
 
 __all__ = ["PathSettings", "TradeoffPoint", "from_scratch", "train_to_target", "warm_started"]
@@ -110,6 +110,7 @@ def warm_started(
     model, regularizer = assemble(config, dataset)
     assert regularizer is not None
     full = measure(model, dataset.example)
+    to_channels_last(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
     started = time.perf_counter()
     _train(model, dataset, optimizer, replace(config, epochs=settings.dense_epochs, hold_fraction=0.0), arithmetic)
@@ -143,6 +144,7 @@ def train_to_target(
     model, regularizer = assemble(config, dataset)
     assert regularizer is not None
     full = measure(model, dataset.example)
+    to_channels_last(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
     steps = config.sparsify_epochs * _steps_per_epoch(dataset, config)
     handle = attach(optimizer, regularizer, target=target, steps=steps)
@@ -163,6 +165,9 @@ def _train(
     while progress.phase != "done":
         loss, _ = train_epoch(model, dataset, optimizer, config, progress, arithmetic)
         progress = progress.after(loss, config)
+        # Not before: until the target is reached, a unit that is zero may come back.
+        if config.compact_every and progress.phase == "hold" and progress.phase_epoch == 0:
+            compact(model, dataset, optimizer, measure(model, dataset.example))
 
 
 def _point(

@@ -25,11 +25,16 @@ Pack = Callable[[str, Contents], bytes]
 
 
 class Server:
-    """Serves `files`; sends only half of what is in `truncated`; remembers what it was asked for."""
+    """Serves `files`; of what is in `truncated` only half, of what is in `slow` some bytes, one now and then.
+
+    Remembers what it was asked for.
+    """
 
     def __init__(self) -> None:
         self.files: Contents = {}
         self.truncated: set[str] = set()
+        self.slow: set[str] = set()
+        self.closing = threading.Event()
         self.asked: list[str] = []
         server = self
 
@@ -44,6 +49,12 @@ class Server:
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
+                if name in server.slow:
+                    for byte in data[:100]:
+                        self.wfile.write(bytes([byte]))
+                        if server.closing.wait(0.1):
+                            break
+                    return
                 self.wfile.write(data[: len(data) // 2] if name in server.truncated else data)
 
             def log_message(self, *_: object) -> None:
@@ -55,6 +66,7 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
+        self.closing.set()
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
@@ -257,10 +269,16 @@ def test_a_file_that_does_not_end_is_stopped(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("limit", [-1.0, 0.3])
 def test_a_file_that_takes_too_long_is_stopped(
-    server: Server, mnist: Callable[[list[str]], Contents], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: float,
+    server: Server,
+    mnist: Callable[[list[str]], Contents],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gossamer_lab.data.fetching._TIME_LIMIT", -1.0)
-    mnist([server.url])
-    with pytest.raises(GossamerError, match="took longer than"):
+    monkeypatch.setattr("gossamer_lab.data.fetching._TIME_LIMIT", limit)
+    name = next(iter(mnist([server.url])))
+    server.slow.add(name)
+    with pytest.raises(GossamerError, match=f"took longer than .* to send {name}"):
         fetch("mnist", tmp_path / "data")

@@ -165,12 +165,18 @@ def state_of(model: nn.Module) -> dict[str, Any]:
     return {name: (tensor.dtype, tensor.tolist()) for name, tensor in model.state_dict().items()}
 
 
+def remove(path: Path) -> None:
+    """Remove a file; of a database also the log and index that reading a damaged one may have left beside it."""
+    for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
+        each.unlink(missing_ok=True)
+
+
 def read_batch(kind: Kind, whole: bytes, expected: str, seed: int, count: int, report: Path) -> None:
     """What a child does: damage and read so many files, and write down what came of them."""
     draw, seen = random.Random(seed), Counter[str]()
     warnings.simplefilter("ignore")
     for number in range(count):
-        kind.path.unlink(missing_ok=True)
+        remove(kind.path)
         content = damaged(whole, draw)
         kind.path.write_bytes(content)
         kind.path.chmod(0o700)
@@ -202,6 +208,7 @@ def soak(kind: Kind, files: int, folder: Path) -> Counter[str]:
         else:
             said = report.read_text() if report.exists() else ""
             seen[f"ENDED with {code} (seed {seed}) {said}"] += count
+    remove(kind.path)
     kind.path.write_bytes(whole)
     return seen
 

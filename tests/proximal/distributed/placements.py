@@ -8,8 +8,20 @@ from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 import gossamer
+from gossamer.layers import gathered_mask, local_part
 
-from .models import RECIPES, STRENGTHS, built, check_zeros, optimizer_of, regularizer_of, same, shared_out, zero_share
+from .models import (
+    RECIPES,
+    STRENGTHS,
+    built,
+    check_zeros,
+    full,
+    optimizer_of,
+    regularizer_of,
+    same,
+    shared_out,
+    zero_share,
+)
 
 
 class Layers(nn.Module):
@@ -80,6 +92,14 @@ def check_placements(meshes):
             regularizer = one_step(model, gradients, recipe, optimizer, strength)
             same(weights, model, (recipe, optimizer, placements))
             torch.testing.assert_close(regularizer.value(), value)
+
+
+def check_masks(meshes):
+    """Masks that are gathered as bits are those of whole weights."""
+    for mesh, placements in meshes:
+        for name, weight in placed(mesh, placements)[0].named_parameters():
+            mask = gathered_mask(local_part(weight.detach()) > 0, weight)
+            assert torch.equal(mask, full(weight) > 0), (name, placements)
 
 
 def one_process_step(case):

@@ -31,6 +31,7 @@ def check_stages():
         r.terms for r in regularizer.rules if r.name in dict(stage.named_parameters())
     ]
     optimizer = optimizer_of("SGD", stage.parameters())
+    refuses("whole model", lambda: gossamer.attach(optimizer, own, target=gossamer.Target(params=0.5), steps=100))
     gossamer.attach(optimizer, own, compile=False)
     for _ in range(3):
         optimizer.zero_grad()

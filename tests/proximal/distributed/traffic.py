@@ -3,12 +3,16 @@
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
+from operator import mul
 
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import gossamer
+from gossamer.targets import Size
 
 from .models import TOKENS, Tokens, batch, built, fully_sharded, optimizer_of, regularizer_of, zero_of
 
@@ -56,6 +60,34 @@ def check_bytes_of_zero():
         weights = [rule.weight.parameter.numel() for rule in regularizer.rules]
         assert sum(sent) - sum(alone) == 16 * len(weights) + (8 * sum(weights) if name == "Adam" else 0)
         assert len(sent) - len(alone) == 1 + (len(weights) if name == "Adam" else 0)
+
+
+def check_bytes_of_targets():
+    """A target that counts what `shrink` leaves sends a bit for each weight, and biases as they are."""
+    model, (x, _) = built(Tokens), batch(TOKENS[1])
+    regularizer = gossamer.l1(model, example=x)
+    fully_sharded(model)
+    size = Size(gossamer.Target(dense_params=0.5), regularizer)
+    with _Gathered() as seen:
+        size.exact()
+    rows = [-(-len(weight) // dist.get_world_size()) for weight in model.parameters()]  # padded to equal parts
+    sizes = [8 if weight.dim() == 1 else -(-weight.shape[1] // 8) for weight in model.parameters()]
+    assert sum(seen.sent) == sum(map(mul, rows, sizes)), seen.sent
+
+
+class _Gathered(TorchDispatchMode):
+    """The bytes that this process gives to each call that gathers."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if DTensor in types:
+            return NotImplemented  # its operations on plain tensors come here again
+        if "all_gather" in func.name():
+            self.sent.append(args[0].numel() * args[0].element_size())
+        return func(*args, **(kwargs or {}))
 
 
 def on_units(recipe):

@@ -12,12 +12,13 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from .checkpoints import check_checkpoint, check_gathered
 from .models import fully_sharded, tensor_parallel
 from .optimizers import check_every_recipe, check_zero_redundancy
-from .placements import check_placements
+from .placements import check_masks, check_placements
 from .refusals import check_refusals
 from .stages import check_stages
-from .traffic import check_bytes, check_bytes_of_units, check_bytes_of_zero
+from .targets import check_failure, check_resumed_zero, check_targets, check_unknown_structure
+from .traffic import check_bytes, check_bytes_of_targets, check_bytes_of_units, check_bytes_of_zero
 from .trainings import check_trainings
-from .units import check_resumed_zero, check_targets, check_units
+from .units import check_units
 
 
 def main(folder):
@@ -30,17 +31,21 @@ def main(folder):
         square = init_device_mesh("cpu", (2, 2))
         strided = [_StridedShard(0, split_factor=2), Shard(0)]  # `fully_shard` on top of tensor parallelism
         meshes = [(square, [Shard(0), Shard(1)]), (square, strided), (square, [Replicate(), Shard(0)])]
+    part(check_masks, meshes)
     part(check_placements, meshes)
     part(check_refusals, flat)
     part(check_trainings, flat)
     part(check_bytes)
     part(check_bytes_of_units)
     part(check_bytes_of_zero)
+    part(check_bytes_of_targets)
     part(check_stages)
     part(check_zero_redundancy)
     part(check_every_recipe)
     part(check_units, flat)
-    part(check_targets)
+    part(check_targets, flat)
+    part(check_unknown_structure)
+    part(check_failure)
     if world == 2:
         layouts = [(fully_sharded,), (lambda model: tensor_parallel(flat, model), True), (lambda model: model, True)]
         part(check_checkpoint, folder, layouts)

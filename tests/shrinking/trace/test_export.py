@@ -36,7 +36,7 @@ def nodes(graph: fx.Graph) -> list[str]:
 def test_a_quick_export_is_a_plain_one(symbolic: list[set[int]] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = trace(Branching(), CALL, symbolic=symbolic)
     assert not any(node.stack_trace for node in quick.graph.nodes)
-    monkeypatch.setattr(export, "_quick", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(export, "quick_export", lambda _: contextlib.nullcontext())
     plain = trace(Branching(), CALL, symbolic=symbolic)
     assert any(node.stack_trace for node in plain.graph.nodes)
     assert nodes(quick.graph) == nodes(plain.graph)

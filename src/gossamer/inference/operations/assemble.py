@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Assemble(Operation):
-    """The pieces, each at its position; `fill` where there is none."""
+    """The pieces, each at its position; `fill` where there is none. The others may lie over a whole first one."""
 
     pieces: tuple[Piece, ...]
     size: Shape
@@ -96,6 +96,25 @@ def _cat(build: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
 @lowers(aten.stack)
 def _stack(build: Builder, tensors: Sequence[Value], dim: int = 0) -> Value:
     return build.add(concatenated([viewed(value, lambda x: x.unsqueeze(dim)) for value in tensors], dim))
+
+
+@lowers(aten.slice_scatter)
+def _slice_scatter(
+    build: Builder, x: Value, src: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Value:
+    """What writing to a slice becomes."""
+    if step != 1:
+        raise Refusal(f"its step is {step}")
+    first = slice(start, end).indices(x.shape[dim])[0]
+    begin = (0,) * len(x.shape)
+    at = (*begin[: dim % len(begin)], first, *begin[dim % len(begin) + 1 :])
+    return build.add(Assemble((Piece(x, begin), Piece(src, at)), x.shape))
+
+
+@lowers(aten.select_scatter)
+def _select_scatter(build: Builder, x: Value, src: Value, dim: int, index: int) -> Value:
+    dim, index = dim % len(x.shape), index % x.shape[dim]
+    return _slice_scatter(build, x, viewed(src, lambda tensor: tensor.unsqueeze(dim)), dim, index)
 
 
 @lowers(aten.constant_pad_nd)

@@ -121,6 +121,13 @@ def _expand_as(build: Builder, x: Value, other: Value) -> Value:
     return viewed(x, lambda tensor: tensor.expand(other.shape))
 
 
+@lowers(aten.copy, integers=True)
+def _copy(build: Builder, x: Value, src: Value, non_blocking: bool = False) -> Value:
+    """What `x` is after `src` was written to it: `src`, in the shape and dtype of `x`."""
+    del non_blocking
+    return viewed(converted(build, src, x.dtype), lambda tensor: tensor.expand(x.shape))
+
+
 @lowers(aten.dropout, aten.feature_dropout, aten.alpha_dropout, aten.feature_alpha_dropout)
 def _dropout(build: Builder, x: Value, p: float, train: bool) -> Value:
     del build

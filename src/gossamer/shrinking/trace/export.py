@@ -32,6 +32,7 @@ __all__ = [
     "caller_path",
     "first_line",
     "is_mutation",
+    "quick_export",
     "shape_of",
     "size_hint",
     "state_tensors",
@@ -87,7 +88,7 @@ def trace(
         GossamerError: when `torch.export` cannot trace the model, or it was stopped.
     """
     shapes = None if symbolic is None else _dynamic_shapes(model, call, symbolic)
-    with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), _quick(symbolic):
+    with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), quick_export(symbolic):
         warnings.simplefilter("ignore")
         with nullcontext() if shapes is None else _stopping(_other_sizes(call, needed or call)):
             program = _export(model, call, shapes)
@@ -181,7 +182,7 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
 
 @contextmanager
-def _quick(symbolic: Sequence[Set[int]] | None) -> Iterator[None]:
+def quick_export(symbolic: Sequence[Set[int]] | None = None) -> Iterator[None]:
     """Leave out of an export what costs time and is not needed here: the lines of source behind every operation.
 
     With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
