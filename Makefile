@@ -17,13 +17,13 @@ demo: $(INSTALLED)  ## train a network with 1 % of its weights on DIGITS, beside
 	$(BIN)/gossamer export runs/demo --c runs/demo/digits.c --check
 
 test: $(DEVELOPMENT)  ## run the tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(DEVELOPMENT)  ## formatter, linter, type checker, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 soak: $(DEVELOPMENT)  ## a thousand random networks, two thousand under sanitizers, a thousand kills, 100,000 damaged files; two hours
 	PYTHONPATH=. $(BIN)/python -W ignore -m tests.shrinking.soak 1000 | tee tests/shrinking/soak.log

@@ -14,7 +14,7 @@ from gossamer_lab.cli import app
 from gossamer_lab.cli.path import PathOptions, run_path
 from gossamer_lab.reporting.path_report import write_path_report
 
-COMMITTED = Path(__file__).parents[3] / "experiments" / "path" / "pendigits"
+EARLIER = Path(__file__).parents[2] / "fixtures" / "path_1"
 
 
 def options(**given: Any) -> PathOptions:
@@ -54,9 +54,9 @@ def test_points_networks_figure_and_page(
 
 
 @pytest.mark.usefixtures("without_bundle")
-def test_the_page_of_a_committed_path(tmp_path: Path) -> None:
-    """A file of an earlier version, which has no command and no configuration."""
-    shutil.copy(COMMITTED / "path.json", tmp_path)
+def test_the_page_of_a_path_of_an_earlier_version(tmp_path: Path) -> None:
+    """Its file has no command and no configuration."""
+    shutil.copy(EARLIER / "path.json", tmp_path)
     result = CliRunner().invoke(app, ["report", str(tmp_path), "--json"], catch_exceptions=False)
     page = Path(json.loads(result.output)["report"])
     assert page == tmp_path / "report.html"
