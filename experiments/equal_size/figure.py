@@ -21,11 +21,11 @@ _LIMIT = 4.0  # points of the axis: methods further away are drawn at its end
 
 def draw(panels: Mapping[str, Rows], labels: Mapping[str, str], path: Path) -> Path:
     """Draw one panel for each kind of target, with one row for each size."""
-    with new_figure(10.5, 0.5 + 0.38 * max(map(len, panels.values()))) as figure:
+    with new_figure(10.5, 0.9 + 0.38 * max(map(len, panels.values()))) as figure:
         for axes, (title, rows) in zip(figure.subplots(1, len(panels), sharex=True), panels.items(), strict=True):
             _panel(axes, rows, labels)
             axes.set_title(title)
-        figure.axes[0].legend(loc="lower left", frameon=False)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False)
         add_caption(
             figure,
             "Difference of the test accuracy to that of l1 at the same size, mean and standard deviation over the "
