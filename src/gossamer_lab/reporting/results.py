@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -37,14 +38,15 @@ class ResultsFile(Generic[Job, Outcome]):
     outcome: type[Outcome]
 
     def read(self) -> dict[Job, Outcome]:
-        """Return what has been trained."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        values = [json.loads(line) for line in lines]
+        """Return what has been trained. A last line that was cut off by a kill does not count."""
+        values = [json.loads(line) for line in self._whole_lines().splitlines()]
         return {self.job(**value["job"]): self.outcome(**value["outcome"]) for value in values}
 
     def complete(self, jobs: Iterable[Job], train: Callable[[Job], Outcome], minutes: float) -> None:
         """Train what is missing, in order; no training starts after `minutes`. Warnings of trainings are not shown."""
         done, started = self.read(), time.monotonic()
+        if self.path.exists():  # what is appended needs a line of its own
+            os.truncate(self.path, len(self._whole_lines()))
         for job in jobs:
             if job in done:
                 continue
@@ -55,3 +57,7 @@ class ResultsFile(Generic[Job, Outcome]):
                 outcome = train(job)
             append_line(self.path, json.dumps({"job": asdict(job), "outcome": asdict(outcome)}))
             print(job, outcome, file=sys.stderr, flush=True)
+
+    def _whole_lines(self) -> bytes:
+        text = self.path.read_bytes() if self.path.exists() else b""
+        return text[: text.rfind(b"\n") + 1]

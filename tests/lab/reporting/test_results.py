@@ -46,3 +46,12 @@ def test_no_training_starts_after_the_time(tmp_path: Path) -> None:
     file = ResultsFile(tmp_path / "results.jsonl", Job, Outcome)
     file.complete(JOBS, lambda job: Outcome(job.size), minutes=-1)
     assert file.read() == {}
+
+
+def test_a_line_that_a_kill_cut_off_is_trained_again(tmp_path: Path) -> None:
+    file = ResultsFile(tmp_path / "results.jsonl", Job, Outcome)
+    file.complete(JOBS[:2], lambda job: Outcome(job.size), minutes=1)
+    file.path.write_bytes(file.path.read_bytes()[:-5])
+    assert list(file.read()) == JOBS[:1]
+    file.complete(JOBS, lambda job: Outcome(job.size), minutes=1)
+    assert file.read() == {job: Outcome(job.size) for job in JOBS}
