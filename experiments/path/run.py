@@ -30,7 +30,7 @@ from gossamer_lab.training.path import PathSettings, TradeoffPoint, from_scratch
 FOLDER = Path(__file__).parent
 REGULARIZER = "integrated-tl1"
 SIZES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
-EPOCHS = {"pendigits": 60, "mnist": 10}
+EPOCHS = {"pendigits": 150, "mnist": 14}
 SEEDS = {"pendigits": range(3), "mnist": range(2)}
 ARITHMETIC = {"pendigits": torch.float32, "mnist": torch.bfloat16}
 WAYS = {"path": warm_started, "from scratch": from_scratch}

@@ -151,7 +151,7 @@ def unit_tl1(
     strength: float | None = None,
     *,
     a: float = 1.0,
-    balance: float = 0.1,
+    balance: float = 0.02,
     **layers: Unpack[LayerOptions],
 ) -> Regularizer:
     """Omega = (1 - b) sum_u sqrt(size of u) rho_a(||w_u||_2) + b sum_ij rho_a(w_ij): transformed l1 on both levels.

@@ -62,7 +62,7 @@ _INTEGRATED = {"a": 0.2, "s": 0.1}
 
 REGULARIZERS: dict[str, RegularizerSpec] = {
     "integrated-tl1": RegularizerSpec("integrated_tl1", parameters=_INTEGRATED, grouped=True),
-    "unit-tl1": RegularizerSpec("unit_tl1", parameters={"a": 1.0, "balance": 0.1}),
+    "unit-tl1": RegularizerSpec("unit_tl1", parameters={"a": 1.0, "balance": 0.02}),
     "transformed-l1": RegularizerSpec("transformed_l1", parameters={"a": 1.0}),
     "l1": RegularizerSpec("l1"),
     "l2": RegularizerSpec("l2"),
