@@ -36,6 +36,8 @@ CHANGES: dict[str, Mapping[str, float | str | None]] = {
     "group norms scaled by the root of the group's size": {"regularizer": "integrated-tl1-by-size"},
     "groups by input": {"regularizer": "integrated-tl1-by-input"},
     "groups by tap": {"regularizer": "integrated-tl1-by-tap"},
+    "groups of removable units": {"regularizer": "integrated-tl1-of-units"},
+    "unit Tl1": {"regularizer": "unit-tl1", "s": None, "balance": 0.02},
     "twice the units in every layer": {"network": "pendigits-wide"},
     "Tl1 alone": {"regularizer": "transformed-l1", "s": None},
     "Tl1 of group norms alone": {"regularizer": "group-transformed-l1", "s": None},
