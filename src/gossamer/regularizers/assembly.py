@@ -47,10 +47,7 @@ def _stand_in(model: nn.Module) -> StandIn | None:
     several = dist.is_available() and dist.is_initialized()
     if not several or any(is_sharded(parameter) for parameter in model.parameters()):
         return None
-    try:
-        return StandIn(model)
-    except GossamerError:  # it cannot be copied; a target that needs it says so
-        return None
+    return StandIn.of(model)
 
 
 def _assembled(

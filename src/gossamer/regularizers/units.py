@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, is_sharded, local_part
+from gossamer.layers import RemoteWeight, Stage, Weight, is_sharded, local_part
 from gossamer.penalties import Penalty
 from gossamer.regularizers.shards import own_indices, total_over_shards
 from gossamer.regularizers.split_units import SplitBucket, mesh_groups, split_bucket
@@ -167,14 +167,23 @@ class Units:
         terms: Iterable[UnitTerm],
         kept_norms: Iterable[KeptNorm],
         notes: Iterable[str],
+        stage: Stage | None = None,
     ) -> None:
         self.slices = tuple(slices)
         self.terms = tuple(terms)
         self.kept_norms = tuple(kept_norms)
         self.notes = tuple(notes)
+        self.stage = stage  # what this process has of a pipeline
         self.version = 0  # counts the calls of `cut_`
         self._sharded: dict[str, Tensor] = {}
         self._local: tuple[Bucket | SplitBucket, ...] | None = None
+
+    def on(self, stage: Stage) -> Units:
+        """The same units, with the weights that a stage of a pipeline has."""
+        slices = [replace(slices, weight=stage.locate(slices.weight)) for slices in self.slices]
+        kept_norms = [replace(kept, weight=stage.locate(kept.weight)) for kept in self.kept_norms]
+        here = [kept for kept in kept_norms if not isinstance(kept.weight, RemoteWeight)]
+        return Units(slices, self.terms, here, self.notes, stage)
 
     def place(self) -> None:
         """Take the parameters that are sharded now for those to come.
@@ -198,9 +207,20 @@ class Units:
     def _found_local(self) -> tuple[Bucket | SplitBucket, ...]:
         found: list[Bucket | SplitBucket] = []
         for bucket in self.buckets:
+            across = self._stage_across(bucket)
+            if across is None and any(isinstance(weight, RemoteWeight) for weight in bucket.weights):
+                continue  # all of it is in another stage
             processes = mesh_groups(self.parameter(weight) for weight in bucket.weights)
-            found.append(split_bucket(bucket, self.parameter, processes) if processes else bucket)
+            split = across is not None or processes
+            found.append(split_bucket(bucket, self.parameter, processes, across) if split else bucket)
         return tuple(found)
+
+    def _stage_across(self, bucket: Bucket) -> Stage | None:
+        """The stage of this process if units of a bucket have members, or parameters that follow them, in several."""
+        if self.stage is None:
+            return None
+        touched = {s.weight.name for s in self.slices if bool(torch.isin(s.units, bucket.units).any())}
+        return self.stage if self.stage.is_split(touched) else None
 
     @property
     def count(self) -> int:
@@ -221,16 +241,23 @@ class Units:
         return tuple(_bucket(torch.tensor(units), holding) for units in keys.values())
 
     def value(self) -> Tensor:
-        """Omega of the units."""
-        total = torch.zeros((), dtype=torch.float64)
+        """Omega of the units, of all processes."""
+        total, here = torch.zeros((), dtype=torch.float64), []
         for bucket in self.local:
             rows = bucket.gather(lambda weight: self.parameter(weight).detach()).double()
+            own = torch.zeros((), dtype=torch.float64)
             for term in self.terms:
-                total += term.coefficient(bucket) * bucket.total(term.penalty, rows).cpu()
+                own += term.coefficient(bucket) * bucket.total(term.penalty, rows).cpu()
+            if self.stage is None or (isinstance(bucket, SplitBucket) and bucket.across is not None):
+                total += own
+            else:
+                here.append((bucket.weights[0], float(own)))
+        if self.stage is not None:
+            total += self.stage.total([weight for weight, _ in here], [own for _, own in here])
         return total
 
     def dead(self) -> Tensor:
-        """Which units hold only zeros, by number."""
+        """Which units hold only zeros, by number; of a pipeline, those with members in this stage."""
         numbers = 1 + max((int(slices.units.max()) for slices in self.slices if len(slices.units)), default=NONE)
         dead = torch.zeros(numbers, dtype=torch.bool)
         for bucket in self.local:
@@ -238,9 +265,9 @@ class Units:
             dead[bucket.units] = ~bucket.alive(rows).cpu()
         return dead
 
-    def zeros_of(self, weight: Weight) -> Tensor:
-        """Where a parameter, or the part of it that this process has, belongs to units that hold only zeros."""
-        parameter, dead = self.parameter(weight), self.dead()
+    def zeros_of(self, weight: Weight, dead: Tensor) -> Tensor:
+        """Where a parameter, or the part of it that this process has, belongs to dead units (`dead()`)."""
+        parameter = self.parameter(weight)
         own = local_part(parameter)
         zeros = torch.zeros(own.shape, dtype=torch.bool)
         for slices in self.slices:
