@@ -124,9 +124,8 @@ class Stage:
     @cached_property
     def _held(self) -> tuple[dict[str, bool], ...]:
         """The tensors that each process has, and whether they are sharded."""
-        held: list[dict[str, bool]] = self._from_all(
-            {name: bool(is_sharded(self.tensor(name))) for name in self._places}
-        )
+        own = {name: bool(is_sharded(self.tensor(name))) for name in self._places}
+        held: list[dict[str, bool]] = self._from_all(own)
         counts = Counter(name for names in held for name, sharded in names.items() if sharded)
         twice = [name for name, count in counts.items() if count > 1]
         if twice:
@@ -141,16 +140,15 @@ class Stage:
         """The first process that has a tensor; it counts for the others."""
         return {name: rank for rank, held in reversed(list(enumerate(self._held))) for name in held}
 
-    def require(self, names: Iterable[str]) -> None:
-        """Raise in all processes if none of them has one of these tensors."""
-        missing = sorted({self.first_name(name) for name in names} - self._owners.keys())
+    def require(self, names: Iterable[str] | None = None) -> None:
+        """Raise in all processes if none of them has one of these tensors; by default, of all parameters."""
+        wanted = self._parameters if names is None else {self.first_name(name) for name in names}
+        missing = sorted(wanted - self._owners.keys())
         if missing:
-            several = (
-                f"the {len(self._held)} processes of" if len(self._held) > 1 else "this process, which is alone in"
-            )
             raise GossamerError(
-                f"None of {several} the pipeline has {', '.join(missing)} of the whole model. Call "
-                "`init_process_group` first, and give each process its stage, with the names of the whole model."
+                f"The pipeline has {len(self._held)} processes, and none of them has {', '.join(missing)} of the whole "
+                "model. Call `init_process_group` first, and give each process its stage, with the names of the whole "
+                "model."
             )
 
     def owns(self, name: str) -> bool:
@@ -165,7 +163,7 @@ class Stage:
     @cached_property
     def groups(self) -> tuple[ProcessGroup, ...]:
         """The group of processes; none if this process is alone."""
-        self.require(self._parameters)
+        self.require()
         if len(self._held) == 1:
             return ()
         world: Any = dist.group.WORLD

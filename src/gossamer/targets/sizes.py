@@ -54,6 +54,8 @@ class Size:
         self.factor = 1.0
         self._rules = regularizer.rules
         self._stage = regularizer.stage
+        if self._stage is not None:
+            self._stage.require()
         self.remaining = _remaining(target.kind, regularizer)
         self._costs = _costs(target.kind, regularizer)
         self._named = {} if self.remaining is None else _named(self.remaining, self._costs)
