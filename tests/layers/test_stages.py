@@ -72,10 +72,10 @@ def test_what_all_processes_are_needed_for_needs_all_stages():
     optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
     on_units = gossamer.unit_tl1(Net(), 0.1, example=example).on(stage)
     for call in (on_units.value, lambda: gossamer.attach(optimizer, on_units)):
-        with pytest.raises(GossamerError, match="1 processes, and none of them has head.weight"):
+        with pytest.raises(GossamerError, match=r"1 processes, and none of them has head\.weight"):
             call()
     counted = gossamer.l1(Net(), example=example).on(stage)
-    with pytest.raises(GossamerError, match="none of them has head.weight"):
+    with pytest.raises(GossamerError, match=r"none of them has head\.weight"):
         gossamer.attach(optimizer, counted, target=gossamer.Target(params=0.5), steps=50)
 
 

@@ -16,9 +16,9 @@ on with the next largest.
 If a step would empty a weight, and with it the network, that weight keeps the zeros that it has after a slightly
 shorter step, and only the others are cut.
 
-Of weights that are spread over processes all processes count together. The ties are ordered over the whole weight. If it
-is sharded it is gathered for that, one weight after the other and once in a training; the stages of a pipeline send the
-magnitudes of their ties.
+Of weights that are spread over processes all processes count together. The ties are ordered over the whole weight. If
+it is sharded it is gathered for that, one weight after the other and once in a training; the stages of a pipeline send
+the magnitudes of their ties.
 
 Only the zeros of that step are taken. The weights that remain keep their values: shrinking them would change the
 network more than the zeros do.

@@ -10,7 +10,6 @@ from torch.distributed.tensor import init_device_mesh
 
 import gossamer
 from gossamer import Target
-from gossamer.penalties import L1MinusL2
 
 from .models import (
     RECIPES,
@@ -143,12 +142,12 @@ class Training:
     def train(self, steps=3):
         for _ in range(steps):
             self.optimizer.zero_grad()
-            self._pass()
+            self.forward_and_backward()
             self.optimizer.step()
         return self
 
-    def _pass(self):
-        """A forward and a backward pass: activations and their gradients are sent to the neighbours."""
+    def forward_and_backward(self):
+        """Activations and their gradients are sent to the neighbours."""
         rank, (x, y) = dist.get_rank(), self.data
         if self.number > 0:
             x = self.example().requires_grad_()
