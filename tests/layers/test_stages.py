@@ -62,6 +62,8 @@ def test_a_tied_weight_needs_both_layers_in_one_stage():
     whole = gossamer.l1(Net(tied=True), 0.1)
     with pytest.raises(GossamerError, match=r"`head.weight` of this stage is tied to `embed.weight`"):
         whole.on(part("head"))
+    skipping = gossamer.l1(Net(tied=True), 0.1, skip=["embed"])
+    assert [rule.name for rule in skipping.on(part("head")).rules] == ["hidden.weight"]
     both = whole.on(part("embed", "head", tied=True))
     assert sum(not isinstance(rule.weight, RemoteWeight) for rule in both.rules) == 1
 
@@ -72,10 +74,10 @@ def test_what_all_processes_are_needed_for_needs_all_stages():
     optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
     on_units = gossamer.unit_tl1(Net(), 0.1, example=example).on(stage)
     for call in (on_units.value, lambda: gossamer.attach(optimizer, on_units)):
-        with pytest.raises(GossamerError, match=r"1 processes, and none of them has head\.weight"):
+        with pytest.raises(GossamerError, match=r"No process of the pipeline \(1 in all\) has head\.weight"):
             call()
     counted = gossamer.l1(Net(), example=example).on(stage)
-    with pytest.raises(GossamerError, match=r"none of them has head\.weight"):
+    with pytest.raises(GossamerError, match=r"has head\.weight of the whole model"):
         gossamer.attach(optimizer, counted, target=gossamer.Target(params=0.5), steps=50)
 
 

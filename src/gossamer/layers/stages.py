@@ -85,25 +85,29 @@ class Stage:
         self._parameters = {self._first[name] for name, own in whole.items() if isinstance(own, nn.Parameter)}
         own = _tensors(stage)
         _require_known(own, whole)
-        self._named = {name: self._first[name] for name in own if name in whole}
-        self._places = {first: name for name, first in reversed(self._named.items())}
+        self._own = dict.fromkeys(name for name in own if self._first.get(name) == name)
+        # Of tensors that another process has under their first names: the names here.
+        self._tied = {self._first[name]: name for name in own if self._first.get(name, name) not in own}
         self.device = next((tensor.device for tensor in own.values()), torch.device("cpu"))
         self._remote: dict[str, RemoteWeight] = {}
-        self.weights = tuple((self.locate(weight), macs) for weight, macs in weights_with_macs(model, example))
+        self.weights = tuple((self._located(weight), macs) for weight, macs in weights_with_macs(model, example))
 
     # -- what is here
 
     def locate(self, weight: Weight) -> Weight:
         """A weight of the whole model as this process has it."""
-        if weight.name in self._named:
-            return Weight(weight.name, self._modules[weight.name[: -len(weight.attribute) - 1]], weight.attribute)
-        if self.has(weight.name):
+        tied = self._tied.get(self.first_name(weight.name))
+        if tied is not None:
             raise GossamerError(
-                f"`{self._places[self._first[weight.name]]}` of this stage is tied to `{weight.name}`, which it does "
-                "not have, so the groups of the weight are not known here. Put both layers into one stage, or leave "
-                "the weight out by `skip`."
+                f"`{tied}` of this stage is tied to `{weight.name}`, which it does not have, so the groups of the "
+                "weight are not known here. Put both layers into one stage, or leave the weight out by `skip`."
             )
-        return self._remote.setdefault(weight.name, RemoteWeight.of(weight))
+        return self._located(weight)
+
+    def _located(self, weight: Weight) -> Weight:
+        if not self.has(weight.name):
+            return self._remote.setdefault(weight.name, RemoteWeight.of(weight))
+        return Weight(weight.name, self._modules[weight.name[: -len(weight.attribute) - 1]], weight.attribute)
 
     def first_name(self, name: str) -> str:
         """The first name of a tensor of the model."""
@@ -111,11 +115,11 @@ class Stage:
 
     def has(self, name: str) -> bool:
         """Whether this process has a tensor of the model."""
-        return self.first_name(name) in self._places
+        return self.first_name(name) in self._own
 
     def tensor(self, name: str) -> Tensor:
         """A tensor that this process has."""
-        path, _, attribute = self._places[self.first_name(name)].rpartition(".")
+        path, _, attribute = self.first_name(name).rpartition(".")
         tensor: Tensor = getattr(self._modules[path], attribute)
         return tensor
 
@@ -124,7 +128,7 @@ class Stage:
     @cached_property
     def _held(self) -> tuple[dict[str, bool], ...]:
         """The tensors that each process has, and whether they are sharded."""
-        own = {name: bool(is_sharded(self.tensor(name))) for name in self._places}
+        own = {name: bool(is_sharded(self.tensor(name))) for name in self._own}
         held: list[dict[str, bool]] = self._from_all(own)
         counts = Counter(name for names in held for name, sharded in names.items() if sharded)
         twice = [name for name, count in counts.items() if count > 1]
@@ -146,9 +150,8 @@ class Stage:
         missing = sorted(wanted - self._owners.keys())
         if missing:
             raise GossamerError(
-                f"The pipeline has {len(self._held)} processes, and none of them has {', '.join(missing)} of the whole "
-                "model. Call `init_process_group` first, and give each process its stage, with the names of the whole "
-                "model."
+                f"No process of the pipeline ({len(self._held)} in all) has {', '.join(missing)} of the whole model. "
+                "Call `init_process_group` first, and give each process its stage, with the names of the whole model."
             )
 
     def owns(self, name: str) -> bool:

@@ -24,9 +24,9 @@ from gossamer.regularizers.shards import SplitGroups, own_indices, sharding_grou
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from gossamer.regularizers.units import Bucket
+    from gossamer.regularizers.units import Bucket, Slices
 
-__all__ = ["SplitBucket", "mesh_groups", "split_bucket"]
+__all__ = ["SplitBucket", "mesh_groups", "split_bucket", "stage_across"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,14 @@ def mesh_groups(parameters: Iterable[Tensor]) -> tuple[ProcessGroup, ...]:
             f"mesh has {len(ranks)}. Shard all of them over the dimensions of one mesh."
         )
     return tuple(groups.values())
+
+
+def stage_across(bucket: Bucket, slices: Iterable[Slices], stage: Stage | None) -> Stage | None:
+    """The stage of this process if units of a bucket have members, or parameters that follow them, in several."""
+    if stage is None:
+        return None
+    touched = {own.weight.name for own in slices if bool(torch.isin(own.units, bucket.units).any())}
+    return stage if stage.is_split(touched) else None
 
 
 def split_bucket(

@@ -20,7 +20,7 @@ from gossamer.errors import GossamerError
 from gossamer.layers import RemoteWeight, Stage, Weight, is_sharded, local_part
 from gossamer.penalties import Penalty
 from gossamer.regularizers.shards import own_indices, total_over_shards
-from gossamer.regularizers.split_units import SplitBucket, mesh_groups, split_bucket
+from gossamer.regularizers.split_units import SplitBucket, mesh_groups, split_bucket, stage_across
 from gossamer.shrinking.units import NONE
 
 __all__ = ["Bucket", "KeptNorm", "Slices", "UnitTerm", "Units"]
@@ -207,20 +207,13 @@ class Units:
     def _found_local(self) -> tuple[Bucket | SplitBucket, ...]:
         found: list[Bucket | SplitBucket] = []
         for bucket in self.buckets:
-            across = self._stage_across(bucket)
+            across = stage_across(bucket, self.slices, self.stage)
             if across is None and any(isinstance(weight, RemoteWeight) for weight in bucket.weights):
                 continue  # all of it is in another stage
             processes = mesh_groups(self.parameter(weight) for weight in bucket.weights)
             split = across is not None or processes
             found.append(split_bucket(bucket, self.parameter, processes, across) if split else bucket)
         return tuple(found)
-
-    def _stage_across(self, bucket: Bucket) -> Stage | None:
-        """The stage of this process if units of a bucket have members, or parameters that follow them, in several."""
-        if self.stage is None:
-            return None
-        touched = {s.weight.name for s in self.slices if bool(torch.isin(s.units, bucket.units).any())}
-        return self.stage if self.stage.is_split(touched) else None
 
     @property
     def count(self) -> int:

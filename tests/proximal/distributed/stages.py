@@ -260,4 +260,4 @@ def check_stage_refusals():
     refuses("torch.float32", whole.on, nn.ModuleDict({"part0": nn.Linear(8, 7, dtype=torch.float32)}))
     first = nn.ModuleDict({"part0": nn.Linear(8, 7)})
     refuses("the whole model", whole.on(first).on, first)
-    refuses("none of them has part1.down.bias", whole.on(first).value)  # no process has the other parts
+    refuses("in all) has part1.down.bias", whole.on(first).value)  # no process has the other parts
