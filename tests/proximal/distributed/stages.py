@@ -1,7 +1,5 @@
 """Pipelines: each process has a stage of the model, and gets the zeros of one process."""
 
-from functools import partial
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -188,17 +186,22 @@ def check_stages():
     for case, reference in references:
         check_stage(case, reference, world)
     if world == 4:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "stages"))
+        group, sharded = sharded_stages()
         check_stage(*references[0], 2)  # two pipelines, with the same weights
-        check_stage(*references[0], 2, mesh.get_group("stages"))
-        sharded = partial(each_sharded, mesh["data"])
-        check_stage(*references[2], 2, mesh.get_group("stages"), sharded)
+        check_stage(*references[0], 2, group)
+        check_stage(*references[2], 2, group, sharded)
         refuses("group=mesh", Training, UNIT_CASES[0], 2, None, sharded)
 
 
-def each_sharded(mesh, stage):
-    for part in stage.children():
-        fully_shard(part, mesh=mesh)
+def sharded_stages():
+    """Two stages, each over two processes: the processes of a pipeline, and what spreads a stage."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "stages"))
+
+    def sharded(stage):
+        for part in stage.children():
+            fully_shard(part, mesh=mesh["data"])
+
+    return mesh.get_group("stages"), sharded
 
 
 def check_stage(case, reference, *spread):
@@ -228,10 +231,11 @@ def reached_by(case):
 
 def check_stage_targets():
     """Every target: the zeros of one process, and its size in the end."""
-    stages = dist.get_world_size()
-    cases = TARGETS if stages == 2 else TARGETS[:1]
-    for case, (weights, reached) in zip(cases, shared_out(cases, reached_by), strict=True):
-        training = resumed(case) if case is TARGETS[0] and stages == 2 else with_target(case, stages).train(52)
+    two = dist.get_world_size() == 2
+    cases = TARGETS if two else TARGETS[:2]
+    spreads = [(2,)] * len(TARGETS) if two else [(4,), (2, *sharded_stages())]
+    for case, spread, (weights, reached) in zip(cases, spreads, shared_out(cases, reached_by), strict=True):
+        training = resumed(case) if case is TARGETS[0] and two else with_target(case, *spread).train(52)
         same_stage(weights, training.model, case)
         assert training.handle.reached.after == reached.after <= reached.target.asked(reached.full), case
 
