@@ -93,3 +93,10 @@ def test_a_stage_with_units_is_not_shrunk_alone():
     assert net.hidden.weight.shape == (4, 4)
     with pytest.raises(GossamerError, match="one optimizer"):
         regularizer.owned_by(optimizer)
+
+
+def test_units_of_a_stage_with_frozen_members_are_refused():
+    stage = part("hidden")
+    stage.hidden.bias.requires_grad_(False)
+    with pytest.raises(GossamerError, match=r"hidden\.bias is frozen"):
+        gossamer.unit_tl1(Net(), 0.1, example=torch.arange(5)).on(stage)
