@@ -81,10 +81,10 @@ model = Net()
 """
 )
 
+# A pipeline of one stage.
 _STAGE = """
 train(model, optimizer)
-stage = nn.Module()
-stage.blocks = nn.Sequential(nn.Linear(6, 8))
+stage, stage_input = Net(), x
 optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
 """
 
@@ -122,7 +122,15 @@ class MyLinear(nn.Module):
 SETTINGS = {
     "how_to_add_a_penalty.md": [_PENALTY],
     "optimizers.md": [_BELIEF, _ADAM, "from torch.optim.swa_utils import get_ema_multi_avg_fn"],
-    "scaling.md": [_ONE_PROCESS, *2 * ["train(model, optimizer); model = Net()"], _STAGE, "model = Net()"],
+    "scaling.md": [
+        _ONE_PROCESS,
+        *2 * ["train(model, optimizer); model = Net()"],
+        _STAGE,
+        "handle.remove()",
+        "",
+        "",
+        "model = Net()",
+    ],
     "shrinking.md": [_NETWORK + "small = gossamer.shrink(model, x)", ""],
     "targets.md": [_NETWORK, _PATH],
     "trainers.md": [_LAYER, ""],

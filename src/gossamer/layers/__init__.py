@@ -14,6 +14,7 @@ from gossamer.layers.find import (
     original_module,
     plain_name,
     require_supported,
+    weights_with_macs,
 )
 from gossamer.layers.kind import LayerKind
 from gossamer.layers.kinds import kind_of, layouts, register_kind
@@ -26,10 +27,13 @@ from gossamer.layers.sharding import (
     local_part,
     nonzero_mask,
     own_part,
+    packed_bits,
     require_whole,
     reshard_,
+    unpacked_bits,
     whole,
 )
+from gossamer.layers.stages import RemoteWeight, Stage
 
 __all__ = [
     "CompactMultiheadAttention",
@@ -37,6 +41,8 @@ __all__ = [
     "Groups",
     "LayerKind",
     "Layout",
+    "RemoteWeight",
+    "Stage",
     "Weight",
     "along_dimension",
     "call_order",
@@ -54,6 +60,7 @@ __all__ = [
     "nonzero_mask",
     "original_module",
     "own_part",
+    "packed_bits",
     "plain_name",
     "register_kind",
     "require_groups",
@@ -61,5 +68,7 @@ __all__ = [
     "require_whole",
     "reshard_",
     "restore_attention",
+    "unpacked_bits",
+    "weights_with_macs",
     "whole",
 ]

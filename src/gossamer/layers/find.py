@@ -13,12 +13,14 @@ from torch import fx, nn
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers.cost import call_order
+from gossamer.layers.cost import call_order, multiply_adds
 from gossamer.layers.kinds import layouts
 from gossamer.layers.layout import Layout
 from gossamer.layers.sharding import refuse_flat_parameters, reshard_
 
-__all__ = ["Weight", "find_weights", "is_parameter", "original_module", "plain_name", "require_supported"]
+__all__ = [
+    "Weight", "find_weights", "is_parameter", "original_module", "plain_name", "require_supported", "weights_with_macs",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Weight:
     def parameter(self) -> nn.Parameter:
         """The parameter itself."""
         return self.module.get_parameter(self.attribute)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Its shape."""
+        return self.parameter.shape
 
     @property
     def layout(self) -> Layout:
@@ -78,6 +85,12 @@ def find_weights(model: nn.Module, example: Example | None = None) -> tuple[Weig
             "Pass the model that holds them."
         )
     return tuple(weights.values())
+
+
+def weights_with_macs(model: nn.Module, example: Example | None) -> tuple[tuple[Weight, int], ...]:
+    """`find_weights`, each with its MACs on the example; 0 without one."""
+    macs = {} if example is None else multiply_adds(model, example)
+    return tuple((weight, macs.get(weight.parameter, 0)) for weight in find_weights(model, example))
 
 
 def is_parameter(weight: Weight) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "along_dimension", "gathered", "gathered_mask", "is_sharded", "local_part", "nonzero_mask", "own_part",
-    "refuse_flat_parameters", "require_whole", "reshard_", "whole",
+    "packed_bits", "refuse_flat_parameters", "require_whole", "reshard_", "unpacked_bits", "whole",
 ]  # fmt: skip
 
 _BITS = 8
@@ -67,13 +67,13 @@ def gathered_mask(part: Tensor, like: Tensor) -> Tensor:
     order = [*cut, *(dim for dim in range(like.dim()) if dim not in cut)]
     shape = [like.shape[dim] for dim in order]
     kept, packed = shape[: len(cut)], math.prod(shape[len(cut) :])
-    own = _packed(part.permute(order).reshape(*(part.shape[dim] for dim in cut), packed))
+    own = packed_bits(part.permute(order).reshape(*(part.shape[dim] for dim in cut), packed))
     sizes = torch.Size([*kept, own.shape[-1]])
     along = [each if each.is_replicate() else along_dimension(each, cut.index(each.dim)) for each in like.placements]  # type: ignore[attr-defined]
     strides = torch.empty(sizes, device="meta").stride()
     spread = DTensor.from_local(own, like.device_mesh, along, shape=sizes, stride=strides)
     back = sorted(range(len(order)), key=order.__getitem__)
-    return _unpacked(spread.full_tensor(), packed).reshape(shape).permute(back)
+    return unpacked_bits(spread.full_tensor(), packed).reshape(shape).permute(back)
 
 
 def along_dimension(placement: Placement, dim: int) -> Placement:
@@ -127,7 +127,7 @@ def require_whole(model: nn.Module, what: str) -> None:
         )
 
 
-def _packed(bits: Tensor) -> Tensor:
+def packed_bits(bits: Tensor) -> Tensor:
     """Truth values, eight of the last dimension in each byte."""
     missing = -bits.shape[-1] % _BITS
     padded = torch.nn.functional.pad(bits.to(torch.uint8), (0, missing))
@@ -135,8 +135,8 @@ def _packed(bits: Tensor) -> Tensor:
     return (eights << _places(bits)).sum(-1, dtype=torch.uint8)
 
 
-def _unpacked(packed: Tensor, count: int) -> Tensor:
-    """The inverse of `_packed`, for `count` truth values in the last dimension."""
+def unpacked_bits(packed: Tensor, count: int) -> Tensor:
+    """The inverse of `packed_bits`, for `count` truth values in the last dimension."""
     bits = (packed[..., None] >> _places(packed)) & 1
     return bits.flatten(-2)[..., :count].bool()
 

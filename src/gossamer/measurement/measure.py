@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
@@ -31,6 +32,9 @@ from gossamer.layers import (
     require_supported,
 )
 from gossamer.shrinking import shrink
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["LayerMeasurement", "Measurement", "compact_part", "measure"]
 
@@ -117,7 +121,12 @@ class Measurement:
 
 @torch.no_grad()
 def measure(
-    model: nn.Module, example: Example, *, convention: Convention = "true", removal: bool = False
+    model: nn.Module,
+    example: Example,
+    *,
+    convention: Convention = "true",
+    removal: bool = False,
+    group: ProcessGroup | None = None,
 ) -> Measurement:
     """Count the non-zero weights, live units and MACs of a model.
 
@@ -130,16 +139,32 @@ def measure(
             only.
         removal: call `shrink` to find what structured removal leaves, which takes a second or more. Otherwise
             `macs_compact` looks at every weight alone and counts its non-zero rows and columns.
+        group: the processes of a pipeline, of which each one gives its stage as `model` and what the stage is called
+            with as `example`; all of them have to call this. The counts are those of all stages, in the order of the
+            processes.
     """
     if convention not in get_args(Convention):
         raise GossamerError(f"`convention` must be one of {', '.join(get_args(Convention))}; received {convention!r}.")
+    if removal and group is not None:
+        raise GossamerError(
+            "`removal=True` shrinks the whole model, and the processes of `group` have a stage each. Gather the stages "
+            "first: docs/scaling.md has the lines. Or leave out `removal`."
+        )
     model = original_module(model)
     weights = find_weights(model, example)
     for weight in weights:
         require_supported(weight)
     macs = multiply_adds(model, example, convention)
-    found = Measurement(tuple(_measure(weight, macs.get(weight.parameter, 0)) for weight in weights), convention)
+    layers = [_measure(weight, macs.get(weight.parameter, 0)) for weight in weights]
+    found = Measurement(tuple(layers if group is None else _of_stages(layers, group)), convention)
     return found.with_removal(measure(shrink(model, example, form="module"), example)) if removal else found
+
+
+def _of_stages(layers: list[LayerMeasurement], group: ProcessGroup) -> list[LayerMeasurement]:
+    """The layers of all processes; those that several processes have (data-parallel pipelines) once."""
+    parts: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(parts, layers, group)
+    return list({layer.name: layer for part in reversed(parts) for layer in reversed(part)}.values())[::-1]
 
 
 def compact_part(weight: Weight) -> float:

@@ -30,6 +30,7 @@ from gossamer.layers import local_part
 from gossamer.penalties import L2, Group, Penalty
 from gossamer.proximal.cut import Take, cut_, step_to_half
 from gossamer.proximal.fused import Move
+from gossamer.proximal.remote import over_stages
 from gossamer.proximal.watch import SparsityWarning
 from gossamer.regularizers import Regularizer
 from gossamer.regularizers.shards import total_over_shards
@@ -73,6 +74,7 @@ class Approach:
     def __init__(self, target: Target, regularizer: Regularizer, steps: int | None) -> None:
         self._steps = _checked_steps(target, regularizer, steps)
         self.target = target
+        self._regularizer = regularizer
         self.reached: Reached | None = None
         self._size = Size(target, regularizer)
         _require_reachable(self._size)
@@ -106,8 +108,9 @@ class Approach:
     def cut(self, step: int, moves: Sequence[Move], take: Take) -> None:
         """Take the proximal step that leaves the size that was asked for; from above or, if fewer are left, below."""
         assert self._before is not None
+        moves, take = over_stages(moves, take, self._regularizer)
         unit_costs = [self._size.unit_cost(move.rule.weight) for move in moves]
-        cut_(moves, take, self._size.exact, self._size.asked, unit_costs)
+        cut_(moves, take, self._size.exact, self._size.asked, unit_costs, self._regularizer.stage)
         self.reached = Reached(self.target, self._size.full, self._before, self._size.exact(), step, self.strength)
 
     def verify(self) -> None:
@@ -192,7 +195,7 @@ class Approach:
 
     def _first_strength(self, moves: Sequence[Move], take: Take) -> float:
         """Steps of the approach add up: this many of them set half of a weight tensor to zero, without a gradient."""
-        step = step_to_half(moves, take)
+        step = step_to_half(*over_stages(moves, take, self._regularizer), self._regularizer.stage)
         approach = self._steps * (self._controller.settled - self._controller.start)
         return 1e-4 if step is None else step / approach
 
@@ -217,16 +220,16 @@ class Approach:
             )
 
 
-def zero_untrained_(moves: Sequence[Move]) -> int:
-    """Set weights to zero that have had no gradient yet, and so wait in an adaptive metric; return their number."""
-    total = 0
-    for move in moves:
+def zero_untrained_(moves: Sequence[Move]) -> list[int]:
+    """Set weights to zero that have had no gradient yet, and so wait in an adaptive metric; return their numbers."""
+    counts = [0] * len(moves)
+    for index, move in enumerate(moves):
         if move.metric is not None and move.rule.terms:
             own = local_part(move.weight)
             untrained = (local_part(move.metric.inverse()) == 0) & (own != 0)
             own.masked_fill_(untrained, 0.0)
-            total += int(total_over_shards(move.weight, untrained.sum()))
-    return total
+            counts[index] = int(total_over_shards(move.weight, untrained.sum()))
+    return counts
 
 
 def makes_zeros(regularizer: Regularizer) -> bool:

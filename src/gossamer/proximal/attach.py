@@ -91,7 +91,7 @@ def attach(
     require_values(regularizer)
     _require_new(regularizer)
     sharded = any(is_sharded(rule.weight.parameter) for rule in regularizer.rules)
-    if sharded:
+    if sharded or regularizer.stage is not None:
         require_shards(regularizer)
     if regularizer.units is not None:
         regularizer.units.place()
@@ -137,12 +137,6 @@ def _approach(
         return None
     if schedule is not constant:
         raise GossamerError("A target drives the strength during training, so `schedule` has no place. Leave it out.")
-    if regularizer.of_stage:
-        raise GossamerError(
-            f"The target {target} is the size of the whole model, and this regularizer has the weights of one pipeline "
-            "stage: each stage would get a size and a strength of its own, and other zeros than in one process. Give "
-            "the regularizer a strength, or spread the model by `fully_shard`, where targets work."
-        )
     return Approach(target, regularizer, steps)
 
 
@@ -211,7 +205,12 @@ def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:
 def _fused_units(regularizer: Regularizer, compile: Compile) -> FusedUnits | None:  # noqa: A002
     parameters = [rule.weight.parameter for rule in regularizer.rules]
     here = all(weight.device.type == "cpu" and not is_sharded(weight) for weight in parameters)
-    if regularizer.units is None or not here or not _wants_kernel(regularizer, compile):
+    if (
+        regularizer.units is None
+        or regularizer.stage is not None
+        or not here
+        or not _wants_kernel(regularizer, compile)
+    ):
         return None
     kernel = load_unit_kernel()
     return None if kernel is None else FusedUnits(kernel)

@@ -16,8 +16,9 @@ on with the next largest.
 If a step would empty a weight, and with it the network, that weight keeps the zeros that it has after a slightly
 shorter step, and only the others are cut.
 
-Of sharded weights all processes count together. The ties are ordered over the whole weight, which is gathered for that,
-one weight after the other and once in a training.
+Of weights that are spread over processes all processes count together. The ties are ordered over the whole weight. If
+it is sharded it is gathered for that, one weight after the other and once in a training; the stages of a pipeline send
+the magnitudes of their ties.
 
 Only the zeros of that step are taken. The weights that remain keep their values: shrinking them would change the
 network more than the zeros do.
@@ -31,7 +32,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from gossamer.layers import gathered, gathered_mask, local_part, own_part
+from gossamer.layers import RemoteWeight, Stage, gathered, gathered_mask, local_part, own_part
 from gossamer.proximal.fused import Move
 from gossamer.regularizers.shards import total_over_shards
 
@@ -46,13 +47,13 @@ _CLOSE = 0.99  # of the size that was asked for: not worth filling
 _MOST_FILLED = 8  # weights whose zeros are kept in turn
 
 
-def step_to_half(moves: Sequence[Move], take: Take) -> float | None:
+def step_to_half(moves: Sequence[Move], take: Take, stage: Stage | None = None) -> float | None:
     """The proximal step that sets half of a weight tensor to zero, and no more than half of any other one.
 
     Half of the network would not do: where costs or group sizes differ, one layer is gone before that. None if no step
     sets that many to zero. The weights are restored.
     """
-    trial = _Trial(moves, take)
+    trial = _Trial(moves, take, stage)
     counts = trial.counts()
     _, step = trial.bracket(lambda: min(_parts(trial.counts(), counts), default=0.0), 0.5, _ROUGH)
     trial.restore()
@@ -64,7 +65,12 @@ def _parts(left: Sequence[int], full: Sequence[int]) -> list[float]:
 
 
 def cut_(
-    moves: Sequence[Move], take: Take, size: Callable[[], float], asked: float, unit_costs: Sequence[float] = ()
+    moves: Sequence[Move],
+    take: Take,
+    size: Callable[[], float],
+    asked: float,
+    unit_costs: Sequence[float] = (),
+    stage: Stage | None = None,
 ) -> None:
     """Set weights to zero until the size is at most `asked`, and as little below as possible.
 
@@ -75,10 +81,11 @@ def cut_(
         asked: the size to reach.
         unit_costs: what a unit of each move's weight counts at most. Without them the room that large units leave
             is not filled.
+        stage: what this process has of a pipeline; the moves are then those of all stages.
     """
     if size() <= asked:
         return
-    trial = _Trial(moves, take)
+    trial = _Trial(moves, take, stage)
     trial.cut(size, asked)
     largest_first = sorted(range(len(unit_costs)), key=lambda index: -unit_costs[index])
     for index in largest_first[:_MOST_FILLED]:
@@ -91,11 +98,12 @@ def cut_(
 class _Trial:
     """Weights on which proximal steps are tried."""
 
-    def __init__(self, moves: Sequence[Move], take: Take) -> None:
+    def __init__(self, moves: Sequence[Move], take: Take, stage: Stage | None = None) -> None:
         # Without a learning rate there is no step size to go by: all weights alike.
         still = all(isinstance(move.step, float | int) and move.step == 0 for move in moves)
         self._moves = [move._replace(step=1.0) for move in moves] if still else list(moves)
         self._take = take
+        self._stage = stage
         self._parts = [local_part(move.weight.detach()) for move in moves]  # those of this process
         self._before = [part.clone() for part in self._parts]
         self._low: list[Tensor] = []  # where weights are not zero whatever ties are
@@ -149,8 +157,11 @@ class _Trial:
 
     def counts(self) -> list[int]:
         """The number of non-zeros of each weight, of all processes."""
-        counts = (total_over_shards(m.weight, p.count_nonzero()) for m, p in zip(self._moves, self._parts, strict=True))
-        return list(map(int, counts))
+        pairs = zip(self._moves, self._parts, strict=True)
+        counts = [int(total_over_shards(move.weight, part.count_nonzero())) for move, part in pairs]
+        if self._stage is None:
+            return counts
+        return list(map(int, self._stage.each([move.rule.weight for move in self._moves], counts)))
 
     def step(self, step: float) -> None:
         """Take a proximal step from the weights as they were; an infinite one leaves zeros only."""
@@ -187,12 +198,20 @@ class _Trial:
         self.step(high)
         self._low = [part != 0 for part in self._parts]
         tied = [(magnitude > 0) & ~kept for magnitude, kept in zip(magnitudes, self._low, strict=True)]
-        values = [self._of_whole(*own) for own in zip(self._moves, magnitudes, tied, strict=True)]
+        values = self._of_stages([self._of_whole(*own) for own in zip(self._moves, magnitudes, tied, strict=True)])
         self.ties = sum(map(len, values))
         ranks = torch.empty(self.ties, dtype=torch.long)
         ranks[torch.cat(values).argsort(stable=True)] = torch.arange(self.ties)
         split = torch.split(ranks, [len(own) for own in values])
         self._rank = [self._ranked(*own) for own in zip(self._moves, tied, split, strict=True)]
+
+    def _of_stages(self, values: list[Tensor]) -> list[Tensor]:
+        """The values of each weight, from the process that has it."""
+        if self._stage is None:
+            return values
+        names = [move.rule.name for move in self._moves]
+        found = self._stage.merged({name: own for name, own in zip(names, values, strict=True) if len(own)})
+        return [found.get(name, own) for name, own in zip(names, values, strict=True)]
 
     @staticmethod
     def _of_whole(move: Move, magnitude: Tensor, tied: Tensor) -> Tensor:
@@ -205,7 +224,7 @@ class _Trial:
     @staticmethod
     def _ranked(move: Move, tied: Tensor, ranks: Tensor) -> Tensor:
         """The rank of each tie in this process, -1 elsewhere."""
-        if not len(ranks):
+        if not len(ranks) or isinstance(move.rule.weight, RemoteWeight):
             return torch.full(tied.shape, -1, device=tied.device)
         mask = gathered_mask(tied, move.weight)
         rank = torch.full(mask.shape, -1, device=mask.device)

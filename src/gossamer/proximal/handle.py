@@ -99,11 +99,13 @@ class ProximalStep:
         units = self.regularizer.units
         # A bias or shift may be zero by chance: where only units are penalised, what stays zero are dead units.
         # The last cut of a target may leave a part of a unit, too; without weights and biases it counts as removed.
+        dead = None if units is None or self.reached is not None else units.dead()
         self._zeros = {}
         for rule in self.regularizer.rules:
-            weight = local_part(self._places.parameter(rule))
-            single = rule.terms or units is None or self.reached is not None
-            self._zeros[rule.name] = weight == 0 if single or units is None else units.zeros_of(rule.weight)
+            if units is None or dead is None or rule.terms:
+                self._zeros[rule.name] = local_part(self._places.parameter(rule)) == 0
+            else:
+                self._zeros[rule.name] = units.zeros_of(rule.weight, dead)
 
     @torch.no_grad()
     def zero_untrained(self) -> int:
@@ -121,7 +123,9 @@ class ProximalStep:
                 "`zero_untrained()` reads the optimizer's state and the gradients. Call it while the handle is "
                 "attached, after `optimizer.step()` and before `optimizer.zero_grad()`."
             )
-        return zero_untrained_(self._moves(optimizer, places, 1.0))
+        counts = zero_untrained_(self._moves(optimizer, places, 1.0))
+        stage = self.regularizer.stage
+        return sum(counts) if stage is None else int(stage.total([place.rule.weight for place in places], counts))
 
     def remove(self) -> None:
         """Detach from the optimizer. The weights stay as they are."""
@@ -274,6 +278,13 @@ class ProximalStep:
 
     def cut_(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
         """Follow weights that have become smaller: cut the masks of the held zeros, and the units, like the weights."""
+        spread = self.regularizer.units is not None or self._approach is not None
+        if spread and self.regularizer.stage is not None:
+            raise GossamerError(
+                "`shrink_` with this optimizer would change one stage of a pipeline, and the other processes have its "
+                "units and count its size. Gather the stages and shrink the whole model after training "
+                "(docs/scaling.md)."
+            )
         if self.regularizer.units is not None:
             self.regularizer.units.cut_(cut)
         if self._zeros is not None:
@@ -284,7 +295,7 @@ class ProximalStep:
     def state(self) -> dict[str, Any]:
         """The state as plain data. The held zeros are not part of it: the weights of the checkpoint have them."""
         rules = self.regularizer.rules
-        shapes = [list(rule.weight.parameter.shape) for rule in rules]
+        shapes = [list(rule.weight.shape) for rule in rules]
         state = {"steps": self.steps, "held": self.held, "weights": [rule.name for rule in rules], "shapes": shapes}
         return state if self._approach is None else {**state, "target": self._approach.state()}
 

@@ -45,13 +45,13 @@ def require_values(regularizer: Regularizer) -> None:
 
 
 def require_shards(regularizer: Regularizer) -> None:
-    """Check that every penalty has a step on the groups of sharded weights."""
+    """Check that every penalty has a step on groups that are in several processes."""
     on_units = () if regularizer.units is None else regularizer.units.terms
     for penalty in (term.penalty for term in on_units):
         if not isinstance(penalty, ScalarPenalty) and type(penalty).split_kernel is Penalty.split_kernel:
             raise GossamerError(
-                "The weights are sharded (DTensor), so units are in several processes, and "
-                f"{type(penalty).__name__} has no proximal step on such groups. Use another penalty."
+                "The weights are spread over processes (DTensor, or the stages of a pipeline), so units are in several "
+                f"of them, and {type(penalty).__name__} has no proximal step on such groups. Use another penalty."
             )
     for rule in regularizer.rules:
         weight: Tensor = rule.weight.parameter

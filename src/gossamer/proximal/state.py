@@ -95,7 +95,7 @@ def require_same_weights(state: dict[str, Any], rules: Sequence[Rule]) -> None:
             "loaded it."
         )
     for rule, received in zip(rules, _shapes(state), strict=False):
-        expected = tuple(rule.weight.parameter.shape)
+        expected = tuple(rule.weight.shape)
         if expected != received:
             raise GossamerError(
                 f"The checkpoint was written with `{rule.name}` of shape {received}; the weight has the shape "

@@ -1,5 +1,6 @@
 """Regularizers of a model: weights, penalties, strengths, groups."""
 
+from gossamer.regularizers.kept_norms import KeptNorm
 from gossamer.regularizers.recipes import (
     combined_group_exclusive,
     group_lasso,
@@ -14,7 +15,7 @@ from gossamer.regularizers.recipes import (
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term
 from gossamer.regularizers.selection import LayerOptions
 from gossamer.regularizers.split_units import SplitBucket
-from gossamer.regularizers.units import Bucket, KeptNorm, Slices, Units, UnitTerm
+from gossamer.regularizers.units import Bucket, Slices, Units, UnitTerm
 from gossamer.regularizers.unknown import UnregularizedWarning
 
 __all__ = [

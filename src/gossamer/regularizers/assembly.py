@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.layers import Weight, find_weights, is_parameter, is_sharded, original_module
+from gossamer.regularizers.kept_norms import KeptNorm
 from gossamer.regularizers.regularizer import Regularizer, Rule, Term, require_strength
 from gossamer.regularizers.selection import LayerOptions
-from gossamer.regularizers.units import KeptNorm, Slices, Units, UnitTerm
+from gossamer.regularizers.units import Slices, Units, UnitTerm, require_trained
 from gossamer.shrinking import StandIn
 from gossamer.shrinking.units import NONE, UnitMap, find_units
 
@@ -47,10 +48,7 @@ def _stand_in(model: nn.Module) -> StandIn | None:
     several = dist.is_available() and dist.is_initialized()
     if not several or any(is_sharded(parameter) for parameter in model.parameters()):
         return None
-    try:
-        return StandIn(model)
-    except GossamerError:  # it cannot be copied; a target that needs it says so
-        return None
+    return StandIn.of(model)
 
 
 def _assembled(
@@ -142,7 +140,7 @@ class _Assembly:
             chosen = id(parameter) in self.weights
             if bool((units != NONE).any()) and (axis.holds or chosen):
                 found.append(Slices(self.weight(axis.name), axis.dim, units, axis.holds, parameter.shape))
-        self.require_trained(found)
+        require_trained(found)
         self.require_one_device(found)
         return found
 
@@ -157,14 +155,6 @@ class _Assembly:
                 covered[units] = False
                 self.reasons[f"{axis.name}:{axis.dim}"] = f"{len(units)} belong to a layer that is left out"
         return covered
-
-    def require_trained(self, slices: list[Slices]) -> None:
-        frozen = sorted({own.weight.name for own in slices if own.holds and not own.weight.parameter.requires_grad})
-        if frozen:
-            raise GossamerError(
-                f"{', '.join(frozen)} is frozen (`requires_grad` is False) but belongs to units with trained weights, "
-                "which could never leave. Train it too, or leave its layer out by `skip`."
-            )
 
     def require_one_device(self, slices: list[Slices]) -> None:
         where: dict[int, tuple[torch.device, str]] = {}

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Groups, Layout, Weight, find_weights, is_sharded, local_part
+from gossamer.layers import Groups, Layout, RemoteWeight, Stage, Weight, is_sharded, local_part
 from gossamer.penalties import Penalty, ScalarPenalty
 from gossamer.penalties.sums import ROWS
 from gossamer.regularizers.shards import shard_of, total_over_shards
@@ -23,6 +23,7 @@ from gossamer.regularizers.units import Units
 from gossamer.shrinking import StandIn
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
     from torch.distributed.tensor import DTensor
 
 __all__ = ["Regularizer", "Rule", "Term", "require_strength"]
@@ -139,7 +140,8 @@ class Regularizer:
 
     Without a strength it needs a target (`gossamer.attach(..., target=...)`). `model` and `example` are those that the
     recipe was given: what a target counts. `stand_in` has the structure of the model, for targets on weights that are
-    sharded later. `of_stage`: the rules are those of one pipeline stage.
+    spread over processes later. `stage` is what this process has of a pipeline; rules and units are still those of
+    the whole model, and weights of other stages are empty here (`RemoteWeight`).
     """
 
     strength: float | None
@@ -148,7 +150,7 @@ class Regularizer:
     model: nn.Module | None = field(default=None, repr=False, compare=False)
     example: Example | None = field(default=None, repr=False, compare=False)
     stand_in: StandIn | None = field(default=None, repr=False, compare=False)
-    of_stage: bool = field(default=False, repr=False, compare=False)
+    stage: Stage | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_strength(self.strength)
@@ -156,46 +158,61 @@ class Regularizer:
             raise GossamerError("No weight is left to regularize. Choose other layers by `only` and `skip`.")
 
     def value(self) -> Tensor:
-        """Omega of the current weights, without the strength: objective = loss + strength * value()."""
+        """Omega of the current weights, without the strength: objective = loss + strength * value().
+
+        Of weights that are spread over processes it is the value of the whole model; all processes have to call this.
+        """
         total = torch.zeros((), dtype=torch.float64) if self.units is None else self.units.value()
-        return total + sum(rule.value().to("cpu", torch.float64) for rule in self.rules if rule.terms)
+        here = [rule for rule in self.rules if rule.terms and not isinstance(rule.weight, RemoteWeight)]
+        values = [rule.value().to("cpu", torch.float64) for rule in here]
+        if self.stage is None:
+            return total + sum(values)
+        return total + self.stage.total([rule.weight for rule in here], [float(value) for value in values])
 
     def owned_by(self, optimizer: Optimizer) -> Regularizer:
         """The part of this regularizer whose weights the optimizer trains, for models with several optimizers."""
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        rules = tuple(rule for rule in self.rules if id(rule.weight.parameter) in owned)
-        if not rules:
+        rules = tuple(
+            rule
+            for rule in self.rules
+            if id(rule.weight.parameter) in owned or isinstance(rule.weight, RemoteWeight)  # theirs is not known
+        )
+        if self.stage is not None and self.units is not None:
+            raise GossamerError(
+                "Units of a pipeline reach into other stages, whose optimizers are not known here. Train the weights "
+                "of each stage with one optimizer, or choose the layers of each optimizer by `only` before `on`."
+            )
+        if all(isinstance(rule.weight, RemoteWeight) for rule in rules):
             raise GossamerError(f"This {type(optimizer).__name__} trains none of the weights of this regularizer.")
         units = None if self.units is None else self.units.owned_by({id(rule.weight.parameter) for rule in rules})
         return replace(self, rules=rules, units=units)
 
-    def on(self, stage: nn.Module) -> Regularizer:
-        """This regularizer on the weights that a pipeline stage has, with the coefficients of the whole model.
+    def on(self, stage: nn.Module, group: ProcessGroup | None = None) -> Regularizer:
+        """This regularizer where each process has one stage of a pipeline: the part for the stage of this process.
 
-        Weights are matched by name, so that the model of this regularizer may be on the meta device.
+        Coefficients, units and targets are those of the whole model. Weights are matched by name, so that the model of
+        this regularizer may be on the meta device, unless it is called with an `example`. It is not needed afterwards.
 
         Args:
-            stage: a part of the model that has its layers under the same names.
+            stage: the part of the model in this process, which has its layers under the names of the whole model.
+            group: the processes that have the stages; all processes by default. Processes with the same stage
+                (data-parallel pipelines) may be among them, unless their weights are sharded.
         """
-        if self.units is not None:
+        if self.model is None:
             raise GossamerError(
-                "Units reach across stages. Use groups of single weights: 'outputs', 'inputs' or 'taps'."
+                "`on` needs the whole model. Call it on the regularizer that a recipe such as gossamer.integrated_tl1 "
+                "returns, once for each stage."
             )
-        weights = {weight.name: weight for weight in find_weights(stage)}
-        unknown = sorted(weights.keys() - {rule.name for rule in self.rules})
-        rules = tuple(replace(rule, weight=weights[rule.name]) for rule in self.rules if rule.name in weights)
-        if not rules:
-            raise GossamerError(
-                f"The stage has none of the weights of this regularizer; it has {', '.join(unknown)}. Build the stage "
-                "with the names of the whole model."
-            )
-        for own, rule in zip(rules, (rule for rule in self.rules if rule.name in weights), strict=True):
-            if own.weight.parameter.shape != rule.weight.parameter.shape:
-                raise GossamerError(
-                    f"`{own.name}` has the shape {tuple(own.weight.parameter.shape)} in the stage and "
-                    f"{tuple(rule.weight.parameter.shape)} in the model of this regularizer. Use the same model."
-                )
-        return replace(self, rules=rules, model=None, example=None, stand_in=None, of_stage=True)
+        own = Stage(self.model, stage, group, self.example)
+        stand_in = None if self.example is None else self.stand_in or StandIn.of(self.model)
+        return replace(
+            self,
+            rules=tuple(replace(rule, weight=own.locate(rule.weight)) for rule in self.rules),
+            units=None if self.units is None else self.units.on(own),
+            model=None,
+            stand_in=None if stand_in is None else stand_in.on(own),
+            stage=own,
+        )
 
     def __str__(self) -> str:
         with_terms = [rule for rule in self.rules if rule.terms]

@@ -128,7 +128,8 @@ class SplitGroups(GroupSums):
         own = ROWS.amax(members)
         if self._table is not None:
             own = own.new_full((self._count, 1), -math.inf).scatter_reduce_(0, self._table[:, None], own, "amax")
-        return _reduced(own, self._processes, largest=True)
+        # The dtypes of the stages of a pipeline may differ.
+        return _reduced(own.double(), self._processes, largest=True).to(own.dtype)
 
     def spread(self, numbers: Tensor) -> Tensor:
         """The number of each row's group."""

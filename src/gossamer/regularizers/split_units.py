@@ -2,7 +2,8 @@
 
 A process sees the members that it has of a bucket's units as a matrix with one column, each member with the number of
 its unit. Sums over units are added up by `all_reduce`, one number for each unit; weights are never sent. A member that
-several processes have (a replicated parameter) is moved by all of them, and counted by one.
+several processes have (a replicated parameter) is moved by all of them, and counted by one. Of units that reach across
+the stages of a pipeline, all processes take part in the sums, also those that have no members.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, is_sharded, local_part
+from gossamer.layers import RemoteWeight, Stage, Weight, is_sharded, local_part
 from gossamer.penalties import Penalty, ScalarPenalty
 from gossamer.regularizers.shards import SplitGroups, own_indices, sharding_groups
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from gossamer.regularizers.units import Bucket
+    from gossamer.regularizers.units import Bucket, Slices
 
-__all__ = ["SplitBucket", "mesh_groups", "split_bucket"]
+__all__ = ["SplitBucket", "mesh_groups", "split_bucket", "stage_across"]
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,17 @@ class _Part:
 
 @dataclass(frozen=True)
 class SplitBucket:
-    """The members of a bucket's units in this process. It has the methods of `Bucket`."""
+    """The members of a bucket's units in this process. It has the methods of `Bucket`.
+
+    `across` is the stage of this process if the units have members in several stages of a pipeline.
+    """
 
     units: Tensor
     parts: tuple[_Part, ...]
     sizes: tuple[int, ...]
     sums: SplitGroups
+    nothing: Tensor  # (0, 1), of the dtype in which all processes compute
+    across: Stage | None = None
 
     @property
     def weights(self) -> tuple[Weight, ...]:
@@ -61,7 +67,7 @@ class SplitBucket:
 
     def gather(self, tensors: Callable[[Weight], Tensor]) -> Tensor:
         """The matrix (members, 1) of tensors of the parameters' shapes."""
-        return torch.cat([part.read(tensors(part.weight)) for part in self.parts])
+        return torch.cat([self.nothing, *(part.read(tensors(part.weight)) for part in self.parts)])
 
     def scatter_(self, tensors: Callable[[Weight], Tensor], matrix: Tensor) -> None:
         """The inverse of `gather`, in place."""
@@ -107,12 +113,24 @@ def mesh_groups(parameters: Iterable[Tensor]) -> tuple[ProcessGroup, ...]:
     return tuple(groups.values())
 
 
+def stage_across(bucket: Bucket, slices: Iterable[Slices], stage: Stage | None) -> Stage | None:
+    """The stage of this process if units of a bucket have members, or parameters that follow them, in several."""
+    if stage is None:
+        return None
+    touched = {own.weight.name for own in slices if bool(torch.isin(own.units, bucket.units).any())}
+    return stage if stage.is_split(touched) else None
+
+
 def split_bucket(
-    bucket: Bucket, parameter: Callable[[Weight], Tensor], processes: tuple[ProcessGroup, ...]
+    bucket: Bucket,
+    parameter: Callable[[Weight], Tensor],
+    processes: tuple[ProcessGroup, ...],
+    across: Stage | None = None,
 ) -> SplitBucket:
-    """The members of a bucket in this process."""
-    parts, sizes, tables, counted = [], [], [], []
-    for slices, index in bucket.parts:
+    """The members of a bucket in this process; `across` as in `SplitBucket`, `processes` inside of a stage."""
+    parts, sizes, tables, counted = [], [], [torch.zeros(0, dtype=torch.long)], [torch.zeros(0, 1, dtype=torch.bool)]
+    here = [(slices, index) for slices, index in bucket.parts if not isinstance(slices.weight, RemoteWeight)]
+    for slices, index in here:
         held = parameter(slices.weight)
         unit_at = torch.full((slices.shape[slices.dim],), -1)
         unit_at[index] = torch.arange(len(index))[:, None].expand_as(index)
@@ -123,10 +141,23 @@ def split_bucket(
         parts.append(_Part(slices.weight, slices.dim, positions))
         sizes.append(len(positions) * members)
         tables.append(own[positions].repeat_interleave(members))
-        counted.append(torch.full((sizes[-1], 1), _counts(held, processes)))
-    device = local.device
-    sums = SplitGroups(torch.cat(tables).to(device), len(bucket.units), processes, torch.cat(counted).to(device))
-    return SplitBucket(bucket.units, tuple(parts), tuple(sizes), sums)
+        counts = _counts(held, processes) and (across is None or across.owns(slices.weight.name))
+        counted.append(torch.full((sizes[-1], 1), counts))
+    device, dtype = _computing(bucket, parameter, across)
+    groups = processes if across is None else (*processes, *across.groups)
+    sums = SplitGroups(torch.cat(tables).to(device), len(bucket.units), groups, torch.cat(counted).to(device))
+    nothing = torch.empty(0, 1, dtype=dtype, device=device)
+    return SplitBucket(bucket.units, tuple(parts), tuple(sizes), sums, nothing, across)
+
+
+def _computing(
+    bucket: Bucket, parameter: Callable[[Weight], Tensor], across: Stage | None
+) -> tuple[torch.device, torch.dtype]:
+    """Where and in which dtype the members of a bucket are added up."""
+    parameters = [parameter(weight) for weight in bucket.weights]  # the dtype of remote ones is known
+    double = any(own.dtype == torch.float64 for own in parameters)
+    device = local_part(parameters[0]).device if across is None else across.device
+    return device, torch.float64 if double else torch.float32
 
 
 def _counts(parameter: Tensor, processes: tuple[ProcessGroup, ...]) -> bool:

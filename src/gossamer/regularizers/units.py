@@ -17,13 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.layers import Weight, is_sharded, local_part
+from gossamer.layers import RemoteWeight, Stage, Weight, is_sharded, local_part
 from gossamer.penalties import Penalty
-from gossamer.regularizers.shards import own_indices, total_over_shards
-from gossamer.regularizers.split_units import SplitBucket, mesh_groups, split_bucket
+from gossamer.regularizers.kept_norms import KeptNorm
+from gossamer.regularizers.shards import own_indices
+from gossamer.regularizers.split_units import SplitBucket, mesh_groups, split_bucket, stage_across
 from gossamer.shrinking.units import NONE
 
-__all__ = ["Bucket", "KeptNorm", "Slices", "UnitTerm", "Units"]
+__all__ = ["Bucket", "Slices", "UnitTerm", "Units", "require_trained"]
 
 
 @dataclass(frozen=True)
@@ -119,42 +120,6 @@ class UnitTerm:
         return float(self.coefficients[bucket.units[0]])
 
 
-@dataclass(frozen=True)
-class KeptNorm:
-    """A weight in front of a normalisation: each block of its rows keeps its norm through the proximal step.
-
-    Row i belongs to block `blocks[i]`; the rows of a block follow each other.
-    """
-
-    weight: Weight
-    blocks: Tensor
-    shape: torch.Size
-
-    def norms(self, tensor: Tensor) -> Tensor:
-        """The norm of each block."""
-        part, blocks = local_part(tensor), self._own_blocks(tensor)
-        squares = part.flatten(1).double().square().sum(1)
-        count = int(self.blocks.max()) + 1 if len(self.blocks) else 0
-        own = torch.zeros(count, dtype=torch.float64, device=part.device).index_add_(0, blocks, squares)
-        return total_over_shards(tensor, own).sqrt()
-
-    def restore_(self, tensor: Tensor, norms: Tensor) -> None:
-        """Give each block the norm that it had; blocks of zeros stay zero."""
-        own, part = self.norms(tensor), local_part(tensor)
-        factors = torch.where(own > 0, norms / own, 1.0)[self._own_blocks(tensor)]
-        part.mul_(factors.to(part.dtype).view(-1, *(1,) * (part.dim() - 1)))
-
-    def _own_blocks(self, tensor: Tensor) -> Tensor:
-        """The block of each row that this process has."""
-        return self.blocks[own_indices(tensor, 0)].to(local_part(tensor).device)
-
-    def cut(self, cut: Callable[[nn.Parameter, Tensor], Tensor]) -> KeptNorm:
-        """The same blocks after some rows were removed."""
-        wide = self.blocks.view(-1, *(1,) * (len(self.shape) - 1)).expand(self.shape)
-        left = cut(self.weight.parameter, wide)
-        return replace(self, blocks=left.flatten(1)[:, 0].clone(), shape=left.shape)
-
-
 class Units:
     """The units of a regularizer, its terms on them, and the weights that keep their norms.
 
@@ -167,14 +132,24 @@ class Units:
         terms: Iterable[UnitTerm],
         kept_norms: Iterable[KeptNorm],
         notes: Iterable[str],
+        stage: Stage | None = None,
     ) -> None:
         self.slices = tuple(slices)
         self.terms = tuple(terms)
         self.kept_norms = tuple(kept_norms)
         self.notes = tuple(notes)
+        self.stage = stage  # what this process has of a pipeline
         self.version = 0  # counts the calls of `cut_`
         self._sharded: dict[str, Tensor] = {}
         self._local: tuple[Bucket | SplitBucket, ...] | None = None
+
+    def on(self, stage: Stage) -> Units:
+        """The same units, with the weights that a stage of a pipeline has."""
+        slices = [replace(slices, weight=stage.locate(slices.weight)) for slices in self.slices]
+        require_trained(slices)
+        kept_norms = [replace(kept, weight=stage.locate(kept.weight)) for kept in self.kept_norms]
+        here = [kept for kept in kept_norms if not isinstance(kept.weight, RemoteWeight)]
+        return Units(slices, self.terms, here, self.notes, stage)
 
     def place(self) -> None:
         """Take the parameters that are sharded now for those to come.
@@ -198,8 +173,12 @@ class Units:
     def _found_local(self) -> tuple[Bucket | SplitBucket, ...]:
         found: list[Bucket | SplitBucket] = []
         for bucket in self.buckets:
+            across = stage_across(bucket, self.slices, self.stage)
+            if across is None and any(isinstance(weight, RemoteWeight) for weight in bucket.weights):
+                continue  # all of it is in another stage
             processes = mesh_groups(self.parameter(weight) for weight in bucket.weights)
-            found.append(split_bucket(bucket, self.parameter, processes) if processes else bucket)
+            split = across is not None or processes
+            found.append(split_bucket(bucket, self.parameter, processes, across) if split else bucket)
         return tuple(found)
 
     @property
@@ -221,16 +200,23 @@ class Units:
         return tuple(_bucket(torch.tensor(units), holding) for units in keys.values())
 
     def value(self) -> Tensor:
-        """Omega of the units."""
-        total = torch.zeros((), dtype=torch.float64)
+        """Omega of the units, of all processes."""
+        total, here = torch.zeros((), dtype=torch.float64), []
         for bucket in self.local:
             rows = bucket.gather(lambda weight: self.parameter(weight).detach()).double()
+            own = torch.zeros((), dtype=torch.float64)
             for term in self.terms:
-                total += term.coefficient(bucket) * bucket.total(term.penalty, rows).cpu()
+                own += term.coefficient(bucket) * bucket.total(term.penalty, rows).cpu()
+            if self.stage is None or (isinstance(bucket, SplitBucket) and bucket.across is not None):
+                total += own
+            else:
+                here.append((bucket.weights[0], float(own)))
+        if self.stage is not None:
+            total += self.stage.total([weight for weight, _ in here], [own for _, own in here])
         return total
 
     def dead(self) -> Tensor:
-        """Which units hold only zeros, by number."""
+        """Which units hold only zeros, by number; of a pipeline, those with members in this stage."""
         numbers = 1 + max((int(slices.units.max()) for slices in self.slices if len(slices.units)), default=NONE)
         dead = torch.zeros(numbers, dtype=torch.bool)
         for bucket in self.local:
@@ -238,9 +224,9 @@ class Units:
             dead[bucket.units] = ~bucket.alive(rows).cpu()
         return dead
 
-    def zeros_of(self, weight: Weight) -> Tensor:
-        """Where a parameter, or the part of it that this process has, belongs to units that hold only zeros."""
-        parameter, dead = self.parameter(weight), self.dead()
+    def zeros_of(self, weight: Weight, dead: Tensor) -> Tensor:
+        """Where a parameter, or the part of it that this process has, belongs to dead units (`dead()`)."""
+        parameter = self.parameter(weight)
         own = local_part(parameter)
         zeros = torch.zeros(own.shape, dtype=torch.bool)
         for slices in self.slices:
@@ -289,6 +275,17 @@ class Units:
             names = ", ".join(kept.weight.name for kept in self.kept_norms)
             lines.append(f"  in front of a normalisation, norms are kept: {names}")
         return [*lines, *(f"  {note}" for note in self.notes)]
+
+
+def require_trained(slices: Iterable[Slices]) -> None:
+    """Raise if a parameter that holds units is frozen; those of other stages are not known."""
+    holding = [own.weight for own in slices if own.holds and not isinstance(own.weight, RemoteWeight)]
+    frozen = sorted({weight.name for weight in holding if not weight.parameter.requires_grad})
+    if frozen:
+        raise GossamerError(
+            f"{', '.join(frozen)} is frozen (`requires_grad` is False) but belongs to units with trained weights, "
+            "which could never leave. Train it too, or leave its layer out by `skip`."
+        )
 
 
 def _count(units: Tensor, numbers: int) -> Tensor:

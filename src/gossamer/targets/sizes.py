@@ -13,18 +13,20 @@ positions at which it is used, which does not change when units are removed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 from gossamer.layers import (
+    RemoteWeight,
     Weight,
-    find_weights,
     is_sharded,
     local_part,
-    multiply_adds,
     nonzero_mask,
     require_supported,
+    weights_with_macs,
 )
 from gossamer.measurement import compact_part
 from gossamer.regularizers import Regularizer
@@ -51,6 +53,9 @@ class Size:
         self.target = target
         self.factor = 1.0
         self._rules = regularizer.rules
+        self._stage = regularizer.stage
+        if self._stage is not None:
+            self._stage.require()
         self.remaining = _remaining(target.kind, regularizer)
         self._costs = _costs(target.kind, regularizer)
         self._named = {} if self.remaining is None else _named(self.remaining, self._costs)
@@ -59,7 +64,7 @@ class Size:
             self._rest = self._without_regularized_weights()
             self.full = self.calibrate()
         else:
-            self.full = sum(cost * weight.parameter.numel() for weight, cost in self._costs)
+            self.full = sum(cost * weight.shape.numel() for weight, cost in self._costs)
 
     @property
     def asked(self) -> float:
@@ -75,13 +80,13 @@ class Size:
         """What one output unit of a weight counts in the full network; 0 for biases and scales, which do not count."""
         for own, cost in self._costs:
             if own.parameter is weight.parameter:
-                return cost * own.parameter.numel() / own.layout.count("outputs")
+                return cost * own.shape.numel() / own.layout.count("outputs")
         return 0.0
 
     def largest_unit(self) -> float:
         """The largest share that one output unit has in the present size, on average over its layer."""
         parts = self._parts()
-        shares = [part / _units(weight) for part, (weight, _) in zip(parts, self._costs, strict=True) if part > 0]
+        shares = [part / units for part, units in zip(parts, self._of_all(_units), strict=True) if part > 0]
         return max(shares) / sum(parts) if shares else 0.0
 
     def smallest(self) -> float:
@@ -92,7 +97,7 @@ class Size:
             return self._without_regularized_weights()
         regularized = {rule.weight.parameter for rule in self._rules}
         return sum(
-            cost * (1 if weight.parameter in regularized else weight.parameter.numel()) for weight, cost in self._costs
+            cost * (1 if weight.parameter in regularized else weight.shape.numel()) for weight, cost in self._costs
         )
 
     @torch.no_grad()
@@ -104,7 +109,7 @@ class Size:
     def exact(self) -> float:
         """The present size."""
         if self.remaining is None:
-            return sum(cost * _nonzeros(weight.parameter) for weight, cost in self._costs)
+            return sum(self._parts())
         return self.remaining.evaluate(self._left)
 
     @torch.no_grad()
@@ -142,9 +147,14 @@ class Size:
 
     def _parts(self) -> list[float]:
         """The estimate of each weight."""
-        if self.counts_units:
-            return [cost * weight.parameter.numel() * compact_part(weight) for weight, cost in self._costs]
-        return [cost * _nonzeros(weight.parameter) for weight, cost in self._costs]
+        sizes = self._of_all(_compact_size if self.counts_units else _nonzero_size)
+        return [cost * size for size, (_, cost) in zip(sizes, self._costs, strict=True)]
+
+    def _of_all(self, count: Callable[[Weight], float]) -> list[float]:
+        """A count of each weight, in all stages of a pipeline."""
+        weights = [weight for weight, _ in self._costs]
+        own = [0.0 if isinstance(weight, RemoteWeight) else count(weight) for weight in weights]
+        return own if self._stage is None else self._stage.each(weights, own)
 
     @torch.no_grad()
     def _without_regularized_weights(self) -> float:
@@ -163,7 +173,7 @@ class Size:
 def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | ShardedRemaining | None:
     """What counts the weights that `shrink` leaves; None if all non-zeros are counted."""
     model, example = regularizer.model, regularizer.example
-    if model is None or example is None:
+    if (model is None and regularizer.stage is None) or example is None:
         if kind == "params":
             return None
         raise GossamerError(
@@ -171,7 +181,7 @@ def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | ShardedRemai
             "gossamer.integrated_tl1(model, example=x)."
         )
     remaining: Remaining | ShardedRemaining
-    if not any(is_sharded(rule.weight.parameter) for rule in regularizer.rules):
+    if model is not None and not any(is_sharded(rule.weight.parameter) for rule in regularizer.rules):
         remaining = Remaining(model, example)
     elif regularizer.stand_in is not None:
         remaining = ShardedRemaining(regularizer.stand_in, example)
@@ -190,11 +200,11 @@ def _remaining(kind: Kind, regularizer: Regularizer) -> Remaining | ShardedRemai
 def _require_countable(kind: Kind) -> None:
     if kind not in ("params", "flops"):
         raise GossamerError(
-            f"`Target({kind}=...)` counts what `shrink` leaves of the whole model. The weights of this one are sharded "
-            "(DTensor), and its structure is not known: that is copied when a regularizer is created with an `example` "
-            "after `init_process_group` and before the model is sharded, if `copy.deepcopy` can copy the model. Create "
-            "the regularizer there, or use `Target(params=...)` or `Target(flops=...)`, which count the weights that "
-            "are not zero."
+            f"`Target({kind}=...)` counts what `shrink` leaves of the whole model. The weights of this one are spread "
+            "over processes, and its structure is not known: that is copied when a regularizer is created with an "
+            "`example` after `init_process_group` and before the model is sharded, or by `on`, if `copy.deepcopy` can "
+            "copy the model. Create the regularizer there, or use `Target(params=...)` or `Target(flops=...)`, which "
+            "count the weights that are not zero."
         )
 
 
@@ -205,29 +215,34 @@ def _named(remaining: Remaining | ShardedRemaining, costs: list[tuple[Weight, fl
 
 def _costs(kind: Kind, regularizer: Regularizer) -> list[tuple[Weight, float]]:
     """The weights of the model, each with what one of its entries counts."""
-    model, example = regularizer.model, regularizer.example
-    if model is None:
+    if regularizer.stage is not None:
+        weights = regularizer.stage.weights
+    elif regularizer.model is None:
         return [(rule.weight, 1.0) for rule in regularizer.rules]
-    weights = find_weights(model, example)
-    for weight in weights:
+    else:
+        weights = weights_with_macs(regularizer.model, regularizer.example)
+    for weight, _ in weights:
         require_supported(weight)
     if kind == "bytes":
-        return [(weight, float(weight.parameter.element_size() + _POSITION)) for weight in weights]
+        return [(weight, float(weight.parameter.element_size() + _POSITION)) for weight, _ in weights]
     if kind in ("params", "dense_params"):
-        return [(weight, 1.0) for weight in weights]
-    assert example is not None
-    macs = multiply_adds(model, example)
-    return [
-        (weight, macs.get(weight.parameter, 0) / max(weight.parameter.numel(), 1))
-        for weight in weights
-        if macs.get(weight.parameter, 0)
-    ]
+        return [(weight, 1.0) for weight, _ in weights]
+    return [(weight, macs / max(weight.shape.numel(), 1)) for weight, macs in weights if macs]
 
 
 def _units(weight: Weight) -> int:
     """Output units that are not zero."""
     present = nonzero_mask(weight.parameter)
     return int(weight.layout.as_groups(present, "outputs").any(dim=-1).sum())
+
+
+def _compact_size(weight: Weight) -> float:
+    """Weights in rows and columns that are not zero."""
+    return weight.shape.numel() * compact_part(weight)
+
+
+def _nonzero_size(weight: Weight) -> float:
+    return _nonzeros(weight.parameter)
 
 
 def _nonzeros(tensor: Tensor) -> int:

@@ -15,6 +15,7 @@ import gossamer
 from gossamer.targets import Size
 
 from .models import TOKENS, Tokens, batch, built, fully_sharded, optimizer_of, regularizer_of, zero_of
+from .stages import Stream, Training
 
 # Recipe and optimizer -> numbers that a step sends for each group that is split, and calls of `all_reduce` for each
 # weight; the table of docs/scaling.md. The exclusive step iterates: its numbers depend on the weights.
@@ -49,6 +50,22 @@ def check_bytes_of_units():
         units = regularizer.units
         assert sum(sent) == 8 * (numbers + 1) * units.count, (recipe, name, sum(sent) / 8 / units.count)
         assert len(sent) == (calls + 1) * len(units.buckets), (recipe, name, len(sent) / len(units.buckets))
+
+
+def check_bytes_of_stages():
+    """In a pipeline, only units with members in several stages send numbers, and four for each set of them."""
+    stages = dist.get_world_size()
+    across = 7  # the residual stream
+    for name, recipe in product(("SGD", "Adam"), ("integrated_tl1", "group_lasso")):
+        groups = {"example": True, "groups": "units"} if recipe == "group_lasso" else {}
+        training = Training((Stream, (recipe, groups), 0.1, name), stages)
+        for group in training.optimizer.param_groups:
+            group["lr"] = 0.1
+        training.forward_and_backward()
+        sent = bytes_of(training.optimizer)
+        numbers, calls = SENT["integrated_tl1", name] if groups else (-1, -1)
+        assert sum(sent) == 8 * ((numbers + 1) * across + (4 if groups else 0)), (recipe, name, sent)
+        assert len(sent) == calls + 1 + bool(groups), (recipe, name, sent)
 
 
 def check_bytes_of_zero():
@@ -101,6 +118,10 @@ def sent_by(model, optimizer, regularizer):
         gossamer.attach(optimizer, regularizer)
     x, y = batch(TOKENS[1])
     nn.functional.cross_entropy(model(x), y).backward()
+    return bytes_of(optimizer)
+
+
+def bytes_of(optimizer):
     sent = []
     with CommDebugMode() as seen, counting(sent):
         optimizer.step()

@@ -14,9 +14,15 @@ from .models import fully_sharded, tensor_parallel
 from .optimizers import check_every_recipe, check_zero_redundancy
 from .placements import check_masks, check_placements
 from .refusals import check_refusals
-from .stages import check_stages
+from .stages import check_stage_refusals, check_stage_targets, check_stages
 from .targets import check_failure, check_resumed_zero, check_targets, check_unknown_structure
-from .traffic import check_bytes, check_bytes_of_targets, check_bytes_of_units, check_bytes_of_zero
+from .traffic import (
+    check_bytes,
+    check_bytes_of_stages,
+    check_bytes_of_targets,
+    check_bytes_of_units,
+    check_bytes_of_zero,
+)
 from .trainings import check_trainings
 from .units import check_units
 
@@ -37,9 +43,12 @@ def main(folder):
     part(check_trainings, flat)
     part(check_bytes)
     part(check_bytes_of_units)
+    part(check_bytes_of_stages)
     part(check_bytes_of_zero)
     part(check_bytes_of_targets)
     part(check_stages)
+    part(check_stage_targets)
+    part(check_stage_refusals)
     part(check_zero_redundancy)
     part(check_every_recipe)
     part(check_units, flat)
