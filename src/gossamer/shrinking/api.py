@@ -177,7 +177,10 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
 
 def _worth_a_graph(exports: _Exports, module: Plan) -> bool:
     """Whether the graph may be worth it; known without symbolic sizes, whose export takes several times as long."""
-    at_best, _ = make_plan(exports.analysis(exports.at_example, rewrites_graph=True))
+    facts = exports.for_class
+    if facts.depends_on_form:
+        facts = exports.analysis(exports.at_example, rewrites_graph=True)
+    at_best, _ = make_plan(facts)
     share = at_best.weights_after / module.weights_after
     if share <= _WORTH_FIXED_SIZES or share > _WORTH_A_GRAPH:
         return share <= _WORTH_FIXED_SIZES
@@ -203,7 +206,7 @@ def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     def build(candidate: Plan, _: Decision) -> nn.Module | None:
         return reference.verified(lambda: smaller_copy(exports.model, candidate))
 
-    return largest_verified_plan(exports.analysis(exports.at_example), build)
+    return largest_verified_plan(exports.for_class, build)
 
 
 def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
@@ -267,6 +270,11 @@ class _Exports:
         """Whether a graph is bound to no more sizes than the model itself."""
         other, traced = self._reference.other_sizes, self.with_free_sizes
         return other is None or (traced is not None and accepts(traced, other))
+
+    @functools.cached_property
+    def for_class(self) -> Analysis:
+        """The analysis at the sizes of the example of what the class can lose, in evaluation mode."""
+        return self.analysis(self.at_example)
 
     def _symbolic(self, dims: list[frozenset[int]], needed: Call | None = None) -> TracedModel | None:
         example = self._reference.example

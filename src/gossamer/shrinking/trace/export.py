@@ -19,6 +19,7 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.modules import module as hooks
 from torch.utils import _pytree as pytree
 
@@ -96,7 +97,6 @@ def trace(
         if mutations:
             program = functionalize(program, mutations)
         program.graph.eliminate_dead_code()
-        program.graph_module.recompile()
     tensors = state_tensors(model)
     canonical = {id(tensor): name for name, tensor in reversed(tensors.items())}
     signature = program.graph_signature
@@ -183,16 +183,18 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
 @contextmanager
 def quick_export(symbolic: Sequence[Set[int]] | None = None) -> Iterator[None]:
-    """Leave out of an export what costs time and is not needed here: the lines of source behind every operation.
+    """Leave out of an export what costs time and is not needed here.
 
-    With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
+    That is the lines of source behind every operation, and the code that each pass of the exporter generates from the
+    graph. With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
     """
     from torch._dynamo import config as dynamo  # slow to import; an export does it anyway
 
     traces = fx.config.do_not_emit_stack_traces
     fx.config.do_not_emit_stack_traces = True
+    cache = nullcontext() if symbolic is None else dynamo.patch(fake_tensor_cache_enabled=False)
     try:
-        with nullcontext() if symbolic is None else dynamo.patch(fake_tensor_cache_enabled=False):
+        with _use_lazy_graph_module(True), cache:
             yield
     finally:
         fx.config.do_not_emit_stack_traces = traces
