@@ -31,14 +31,15 @@ from gossamer.shrinking.apply import (
     changed_dims,
     check_owner,
     evaluation_reference,
+    is_cheap,
     matching_copy,
     refuse_size_one,
     smaller_copy,
     smaller_graph,
     training_reference,
 )
-from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan, make_plan
-from gossamer.shrinking.trace import TracedModel, trace
+from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan, weights_at_best
+from gossamer.shrinking.trace import TracedModel, same_branches, trace
 
 __all__ = ["Form", "GraphFormWarning", "plan", "shrink", "shrink_"]
 
@@ -179,13 +180,13 @@ def _worth_a_graph(exports: _Exports, module: Plan) -> bool:
     """Whether the graph may be worth it; known without symbolic sizes, whose export takes several times as long."""
     facts = exports.for_class
     if facts.depends_on_form:
-        facts = exports.analysis(exports.at_example, rewrites_graph=True)
-    at_best, _ = make_plan(facts)
-    share = at_best.weights_after / module.weights_after
+        facts = analyse(exports.model, exports.at_example, rewrites_graph=True)
+        facts.keep_common_constants(exports.for_class)
+    share = weights_at_best(facts) / module.weights_after
     if share <= _WORTH_FIXED_SIZES or share > _WORTH_A_GRAPH:
         return share <= _WORTH_FIXED_SIZES
     exports.must_take_other_sizes = True
-    return exports.take_other_sizes
+    return exports.may_take_other_sizes and exports.take_other_sizes
 
 
 def _require_whole(model: nn.Module, what: str) -> None:
@@ -264,6 +265,12 @@ class _Exports:
         other = self._reference.other_sizes
         free = [] if other is None else changed_dims(self._reference.example, other)
         return self._symbolic([dims & {0} for dims in free]) if any(dims - {0} for dims in free) else None
+
+    @property
+    def may_take_other_sizes(self) -> bool:
+        """Whether no branch of the forward is known to exclude that; two forward passes tell, if these are cheap."""
+        example, other = self._reference.example, self._reference.other_sizes
+        return other is None or not is_cheap(example) or same_branches(self.model, example, other)
 
     @functools.cached_property
     def take_other_sizes(self) -> bool:

@@ -29,6 +29,7 @@ __all__ = [
     "at_other_sizes",
     "at_size_one",
     "changed_dims",
+    "is_cheap",
     "random_calls",
     "run",
 ]
@@ -74,6 +75,11 @@ def run(model: nn.Module, call: Call) -> list[Tensor]:
         return call.run(model)
 
 
+def is_cheap(call: Call) -> bool:
+    """Whether the inputs are so small that a forward pass takes little time beside an export."""
+    return max(tensor.numel() for tensor in call.tensors()) < _CHEAP
+
+
 def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
     """Random inputs of the example's shapes: unit normal ones, and ones of its mean and standard deviation."""
     generator = torch.Generator().manual_seed(0)
@@ -92,7 +98,7 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
     accepted: dict[_Dim, int] = {}
     found: Probe | None = None
     flattened: set[_Dim] = set()
-    large = max(tensor.numel() for tensor in call.tensors()) >= _CHEAP
+    large = not is_cheap(call)
     for dims in _groups_of_dims(call):
         if any(dim in accepted for dim in dims):
             continue

@@ -101,6 +101,8 @@ class _FixedPoint:
 
     def mark_live(self, labels: Tensor, reason: str | None = None) -> bool:
         """Add the classes of these labels to both sets; returns whether any is new."""
+        if not labels.numel():
+            return False
         roots = torch.unique(self.classes[labels])
         roots = roots[~self.live[roots]]
         self.live[roots] = True
@@ -136,6 +138,8 @@ class _FixedPoint:
     def read_by_live(self, dependency: Dependency, candidates: Tensor) -> Tensor:
         """The candidates among the inputs that a live reader has a non-zero weight for."""
         groups = torch.nonzero(candidates.any(1)).flatten()
+        if not len(groups):
+            return groups
         live = self.is_live(dependency.readers[groups])
         if len(groups) > _FEW_GROUPS:
             is_read = (dependency.nonzero[groups] & live.unsqueeze(2)).any(1)
