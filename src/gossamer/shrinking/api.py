@@ -39,7 +39,7 @@ from gossamer.shrinking.apply import (
     training_reference,
 )
 from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan, weights_at_best
-from gossamer.shrinking.trace import TracedModel, same_branches, trace
+from gossamer.shrinking.trace import TracedModel, takes_both, trace
 
 __all__ = ["Form", "GraphFormWarning", "plan", "shrink", "shrink_"]
 
@@ -268,9 +268,9 @@ class _Exports:
 
     @property
     def may_take_other_sizes(self) -> bool:
-        """Whether no branch of the forward is known to exclude that; two forward passes tell, if these are cheap."""
+        """Whether that can be so as far as two forward passes tell, if these are cheap."""
         example, other = self._reference.example, self._reference.other_sizes
-        return other is None or not is_cheap(example) or same_branches(self.model, example, other)
+        return other is None or not is_cheap(example) or takes_both(self.model, example, other)
 
     @functools.cached_property
     def take_other_sizes(self) -> bool:

@@ -2,12 +2,12 @@
 
 `export` runs `torch.export` on the example and names the parameter or buffer behind each placeholder;
 `functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that `analyse` interprets.
-`attributes` finds the sizes that the forward takes from attributes of its modules, `branches` whether it does the same
-at two sizes of its inputs.
+`attributes` finds the sizes that the forward takes from attributes of its modules, `branches` whether it is bound to
+sizes of its inputs.
 """
 
 from gossamer.shrinking.trace.attributes import Attribute, AttributeSize, SizeUse, size_uses
-from gossamer.shrinking.trace.branches import same_branches
+from gossamer.shrinking.trace.branches import takes_both
 from gossamer.shrinking.trace.export import (
     TracedModel,
     arguments,
@@ -25,10 +25,10 @@ __all__ = [
     "TracedModel",
     "arguments",
     "caller_path",
-    "same_branches",
     "shape_of",
     "size_hint",
     "size_uses",
     "state_tensors",
+    "takes_both",
     "trace",
 ]
