@@ -117,6 +117,20 @@ def test_units(kind, balance, tmp_path):
     assert 0.25 - 45 / 672 <= size_of(model, kind, tmp_path) <= 0.25
 
 
+@pytest.mark.parametrize(("kind", "early"), [("dense_params", True), ("params", False)])
+def test_units_are_cut_as_soon_as_the_size_is_close(kind, early):
+    """A unit with no incoming and no outgoing weight gets no gradient, so a size that is too small stays too small."""
+    _, handle = reach(Target(**{kind: 0.25}), regularizer=gossamer.unit_tl1)
+    assert (handle.reached.step < 0.9 * STEPS) == early
+    if early:
+        assert handle.reached.before <= 1.1 * 0.25 * handle.reached.full
+
+
+def test_a_target_of_nearly_everything_is_not_cut_at_once():
+    _, handle = reach(Target(dense_params=0.95), regularizer=gossamer.unit_tl1)
+    assert handle.reached.before < handle.reached.full
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()

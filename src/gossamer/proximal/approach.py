@@ -3,14 +3,18 @@
 The parts of the way by progress, the fraction of the steps:
 
     0 to 0.02     no penalty: the optimizer's averages build up
-    0.02          the first strength: the one with which the penalty alone would set half of the weights to zero
-                  during the approach
+    0.02          the first strength: the one with which the penalty alone would set half of one weight tensor to zero
+                  during the approach, and less than half of the others
     0.02 to 0.5   approach: the planned size falls to the aim, slightly above the target
     0.5 to 0.92   the size stays, the strength settles
     0.92 to 1     the last cut, as soon as the size is close to the target; at 1 in any case
 
-After that the zeros are held, and the remaining weights recover. If the regularizer has a strength of its own, the
-approach starts with it at the first step.
+Where whole units count and are the groups of the regularizer, the last cut is taken as soon as the size is close to the
+target, however early: a unit whose incoming and outgoing weights are zero gets no gradient and does not come back, so
+a network that is too small stays too small.
+
+After the last cut the zeros are held, and the remaining weights recover. If the regularizer has a strength of its own,
+the approach starts with it at the first step.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.errors import GossamerError
 from gossamer.layers import local_part
@@ -37,10 +41,25 @@ _MEASUREMENTS = 300  # of the estimated size, in a run
 _CALIBRATIONS = 6  # by the exact size
 FEWEST_STEPS = 50
 """The size has to be measured often enough to lead the strength to a target."""
-_CUT_FROM = 0.92
-_CUT_WITHIN = 1.04  # of the target
 _AIM = {"params": 1.03, "flops": 1.03, "dense_params": 1.1, "dense_flops": 1.1, "bytes": 1.03}
 _FAR = 2.0  # times the target: the strength has not led there
+
+
+class _Window(NamedTuple):
+    """When the last cut may be taken before the last step: from which progress on, at which multiples of the target."""
+
+    start: float
+    low: float
+    high: float
+
+    def has(self, progress: float, size: float) -> bool:
+        return progress >= self.start and self.low <= size <= self.high
+
+
+def _window(size: Size, regularizer: Regularizer) -> _Window:
+    if size.counts_units and regularizer.units is not None and regularizer.units.terms:
+        return _Window(0.0, 0.0, min(1.1, math.sqrt(size.full / size.asked)))
+    return _Window(0.92, 1.0, 1.04)
 
 
 class Approach:
@@ -60,6 +79,7 @@ class Approach:
         self._controller = Controller(self._aim())
         if regularizer.strength is not None:  # a training that goes on: at once, or the zeros that it has are lost
             self._controller.begin(regularizer.strength, 0.0, self._size.estimate())
+        self._window = _window(self._size, regularizer)
         self._every = max(1, self._steps // _MEASUREMENTS)
         self._calibrated = 0.0  # progress of the last exact measurement
         self._before: float | None = None  # size before the last cut; set if that is due at the next step
@@ -120,8 +140,7 @@ class Approach:
             controller.begin(self._first_strength(moves(), take), progress, self._size.estimate())
             return
         size = self._measured(step, moves)
-        near = self._size.asked <= size <= _CUT_WITHIN * self._size.asked
-        if step >= self._steps - 1 or (progress >= _CUT_FROM and near):
+        if step >= self._steps - 1 or self._window.has(progress, size / self._size.asked):
             self._before = size
             self._warn_if_far(size)
         else:
@@ -172,7 +191,7 @@ class Approach:
         return min(self._size.full, _AIM[self.target.kind] * self._size.asked)
 
     def _first_strength(self, moves: Sequence[Move], take: Take) -> float:
-        """Steps of the approach add up: this many of them set half of the weights to zero, without a gradient."""
+        """Steps of the approach add up: this many of them set half of a weight tensor to zero, without a gradient."""
         step = step_to_half(moves, take)
         approach = self._steps * (self._controller.settled - self._controller.start)
         return 1e-4 if step is None else step / approach
@@ -180,7 +199,7 @@ class Approach:
     def _measured(self, step: int, moves: Callable[[], Sequence[Move]]) -> float:
         """The size: estimated, exact from time to time and where the last cut may be due."""
         size, progress = self._size.estimate(), step / self._steps
-        near = progress >= _CUT_FROM and size <= 1.2 * self._size.asked
+        near = progress >= self._window.start and size <= 1.2 * self._size.asked
         if near or step >= self._steps - 1 or progress - self._calibrated >= 1 / _CALIBRATIONS:
             self._calibrated = progress
             zero_untrained_(moves())

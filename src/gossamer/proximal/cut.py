@@ -47,12 +47,20 @@ _MOST_FILLED = 8  # weights whose zeros are kept in turn
 
 
 def step_to_half(moves: Sequence[Move], take: Take) -> float | None:
-    """The proximal step that sets half of the non-zero weights to zero; None if there is none. Weights are restored."""
+    """The proximal step that sets half of a weight tensor to zero, and no more than half of any other one.
+
+    Half of the network would not do: where costs or group sizes differ, one layer is gone before that. None if no step
+    sets that many to zero. The weights are restored.
+    """
     trial = _Trial(moves, take)
-    size = trial.nonzeros()
-    _, step = trial.bracket(trial.nonzeros, size / 2, _ROUGH)
+    counts = trial.counts()
+    _, step = trial.bracket(lambda: min(_parts(trial.counts(), counts), default=0.0), 0.5, _ROUGH)
     trial.restore()
     return step if step < math.inf else None
+
+
+def _parts(left: Sequence[int], full: Sequence[int]) -> list[float]:
+    return [part / whole for part, whole in zip(left, full, strict=True) if whole]
 
 
 def cut_(
@@ -123,7 +131,7 @@ class _Trial:
         self.step(high)
         if size() >= _CLOSE * asked:
             return False
-        emptied = [i for i, left in enumerate(self._counts()) if not left and i not in self._kept]
+        emptied = [i for i, left in enumerate(self.counts()) if not left and i not in self._kept]
         if not emptied or len(emptied) + len(self._kept) == len(self._parts):
             return False
         self.step(low)
@@ -137,9 +145,10 @@ class _Trial:
 
     def nonzeros(self) -> float:
         """The number of non-zero weights, of all processes."""
-        return float(sum(self._counts()))
+        return float(sum(self.counts()))
 
-    def _counts(self) -> list[int]:
+    def counts(self) -> list[int]:
+        """The number of non-zeros of each weight, of all processes."""
         counts = (total_over_shards(m.weight, p.count_nonzero()) for m, p in zip(self._moves, self._parts, strict=True))
         return list(map(int, counts))
 
