@@ -180,8 +180,7 @@ def _worth_a_graph(exports: _Exports, module: Plan) -> bool:
     """Whether the graph may be worth it; known without symbolic sizes, whose export takes several times as long."""
     facts = exports.for_class
     if facts.depends_on_form:
-        facts = analyse(exports.model, exports.at_example, rewrites_graph=True)
-        facts.keep_common_constants(exports.for_class)
+        facts = exports.analysis(exports.at_example, rewrites_graph=True)
     share = weights_at_best(facts) / module.weights_after
     if share <= _WORTH_FIXED_SIZES or share > _WORTH_A_GRAPH:
         return share <= _WORTH_FIXED_SIZES

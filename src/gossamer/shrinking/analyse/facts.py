@@ -166,8 +166,8 @@ class Analysis:
         return self.modules.get(caller_path(node), self.model)
 
     def owners(self, name: str) -> list[str]:
-        """The paths of the modules that hold a parameter or buffer: a tied weight has several."""
-        return list(self._owners[id(self.traced.tensors[name])])
+        """The paths of the modules that hold a parameter or buffer: a tied weight has several, a stand-in none."""
+        return list(self._owners.get(id(self.traced.tensors[name]), ()))
 
     @functools.cached_property
     def _owners(self) -> dict[int, dict[str, None]]:
