@@ -1,9 +1,10 @@
 """Shrink networks of public packages with half of their units dead, each in a process of its own.
 
-    python experiments/public_models/run.py [--minutes 10] [--only TEXT]     # appends to results.jsonl
+    python experiments/public_models/run.py [--minutes 10] [--only TEXT ...] [--again]     # adds to results.jsonl
 
 Rows that are in `results.jsonl` already are not computed again, so a run can be interrupted; delete the file to
-compute everything anew. `README.md` has the packages to install, `table.py` makes the table.
+compute everything anew, or replace the rows of some networks with `--only TEXT ... --again`. `README.md` has the
+packages to install, `table.py` makes the table.
 """
 
 from __future__ import annotations
@@ -21,17 +22,24 @@ from forks import Fork
 from models import CASES, Case
 
 import gossamer
+from gossamer.files import write_atomically
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 SECONDS = 600
 """A row that takes longer is an error."""
 
 
-def finished() -> set[tuple[str, str, str]]:
-    if not RESULTS.exists():
-        return set()
-    rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
-    return {(row["package"], row["network"], row["dead units"]) for row in rows}
+def finished() -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The rows that are there, in their order."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    return {(row["package"], row["network"], row["dead units"]): row for row in map(json.loads, lines)}
+
+
+def store(row: dict[str, Any]) -> None:
+    """Add a row, or replace the one of the same network."""
+    rows = finished()
+    rows[row["package"], row["network"], row["dead units"]] = row
+    write_atomically(RESULTS, "".join(json.dumps(each) + "\n" for each in rows.values()).encode())
 
 
 def in_process(case: Case, kind: str) -> dict[str, Any]:
@@ -52,22 +60,23 @@ def warm_up() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no row after this time")
-    parser.add_argument("--only", default="", help="only networks whose package/name contains this")
+    parser.add_argument("--only", default=[""], nargs="+", help="only networks with one of these in package/name")
+    parser.add_argument("--again", action="store_true", help="compute and replace rows that are there already")
     options = parser.parse_args()
-    started, done = time.monotonic(), finished()
+    started, done = time.monotonic(), {} if options.again else finished()
     warm_up()
     imported: set[str] = set()
     for kind in ("zeros", "constants"):
         for case in CASES.values():
             late = time.monotonic() - started > 60 * options.minutes
-            if late or options.only not in case.name or (case.package, case.network, kind) in done:
+            wanted = any(text in case.name for text in options.only)
+            if late or not wanted or (case.package, case.network, kind) in done:
                 continue
             if case.package not in imported:
                 case.make()
                 imported.add(case.package)
             row = in_process(case, kind)
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+            store(row)
             failed = row.get("error", row.get("exception"))
             share = f"{row['left'] / row['parameters']:.1%}" if failed is None else failed
             print(f"{time.monotonic() - started:5.0f} s {case.name:45} {kind:10} {share}", flush=True)

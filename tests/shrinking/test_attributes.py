@@ -6,6 +6,7 @@ from torch import nn
 
 import gossamer
 from gossamer.example import call_with
+from gossamer.shrinking.analyse import facts
 from gossamer.shrinking.trace import size_uses
 
 
@@ -102,3 +103,19 @@ def test_uses_of_attributes_are_found_without_changing_the_model():
         ((2, 5, 64), 2, "head_dim", "num_heads"),
         ((2, 1, 8, 8), 2, "window_size"),
     }
+
+
+def test_no_forward_looks_for_attributes_where_no_written_size_changes(monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(facts, "size_uses", fail)
+    layers = nn.Linear(6, 8), nn.ReLU(), nn.Unflatten(1, (4, 2)), nn.Flatten(), nn.Linear(8, 2)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), *layers)
+    with torch.no_grad():
+        model[0].weight[:2], model[0].bias[:2] = 0, 0
+    assert gossamer.shrink(model, torch.randn(3, 4))[0].out_features == 4
+    with torch.no_grad():
+        model[2].weight[2:4], model[2].bias[2:4] = 0, 0
+    with pytest.raises(AssertionError):
+        gossamer.shrink(model, torch.randn(3, 4))

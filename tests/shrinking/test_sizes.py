@@ -122,12 +122,30 @@ class Flattened(nn.Module):
 
 def test_where_space_is_flattened_the_next_size_is_tried_and_no_further_one():
     torch.manual_seed(0)
-    model, tried = Flattened().eval(), set()
-    model.register_forward_pre_hook(lambda _, inputs: tried.add(tuple(inputs[0].shape[2:])))
+    model, tried = Flattened().eval(), []
+    model.register_forward_pre_hook(lambda _, inputs: tried.append((len(inputs[0]), *inputs[0].shape[2:])))
     at_other_sizes(model, call_with(model, torch.randn(2, 2, 8, 8)), IndexRanges())
-    assert tried == {(8, 8), (16, 16), (9, 9)}
+    assert list(dict.fromkeys(tried)) == [(3, 8, 8), (3, 16, 16), (1, 9, 9), (3, 9, 9)]
     small, x = gossamer.shrink(model, torch.randn(2, 2, 8, 8)), torch.randn(2, 2, 9, 9)
     torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+class Frames(nn.Module):
+    """Flattens the width of an image into the inputs of a layer, and takes any height."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(2, 3, 1), nn.Linear(24, 3)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.conv(x)).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(("make", "accepted"), [(Frames, (3, 2, 9, 8)), (lambda: nn.Linear(8, 3), (3, 4, 9, 8))])
+def test_a_size_of_one_dimension_is_found_where_both_together_are_refused(make, accepted):
+    model = make().eval()
+    found = at_other_sizes(model, call_with(model, torch.randn(2, 2, 8, 8)), IndexRanges())
+    assert tuple(found.call.args[0].shape) == accepted
 
 
 class Positions(nn.Module):

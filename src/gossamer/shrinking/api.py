@@ -31,14 +31,15 @@ from gossamer.shrinking.apply import (
     changed_dims,
     check_owner,
     evaluation_reference,
+    is_cheap,
     matching_copy,
     refuse_size_one,
     smaller_copy,
     smaller_graph,
     training_reference,
 )
-from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan, make_plan
-from gossamer.shrinking.trace import TracedModel, trace
+from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan, weights_at_best
+from gossamer.shrinking.trace import TracedModel, takes_both, trace
 
 __all__ = ["Form", "GraphFormWarning", "plan", "shrink", "shrink_"]
 
@@ -177,12 +178,14 @@ def _find(model: nn.Module, example: Example, form: Form) -> Verified[nn.Module]
 
 def _worth_a_graph(exports: _Exports, module: Plan) -> bool:
     """Whether the graph may be worth it; known without symbolic sizes, whose export takes several times as long."""
-    at_best, _ = make_plan(exports.analysis(exports.at_example, rewrites_graph=True))
-    share = at_best.weights_after / module.weights_after
+    facts = exports.for_class
+    if facts.depends_on_form:
+        facts = exports.analysis(exports.at_example, rewrites_graph=True)
+    share = weights_at_best(facts) / module.weights_after
     if share <= _WORTH_FIXED_SIZES or share > _WORTH_A_GRAPH:
         return share <= _WORTH_FIXED_SIZES
     exports.must_take_other_sizes = True
-    return exports.take_other_sizes
+    return exports.may_take_other_sizes and exports.take_other_sizes
 
 
 def _require_whole(model: nn.Module, what: str) -> None:
@@ -203,7 +206,7 @@ def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     def build(candidate: Plan, _: Decision) -> nn.Module | None:
         return reference.verified(lambda: smaller_copy(exports.model, candidate))
 
-    return largest_verified_plan(exports.analysis(exports.at_example), build)
+    return largest_verified_plan(exports.for_class, build)
 
 
 def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
@@ -262,11 +265,22 @@ class _Exports:
         free = [] if other is None else changed_dims(self._reference.example, other)
         return self._symbolic([dims & {0} for dims in free]) if any(dims - {0} for dims in free) else None
 
+    @property
+    def may_take_other_sizes(self) -> bool:
+        """Whether that can be so as far as two forward passes tell, if these are cheap."""
+        example, other = self._reference.example, self._reference.other_sizes
+        return other is None or not is_cheap(example) or takes_both(self.model, example, other)
+
     @functools.cached_property
     def take_other_sizes(self) -> bool:
         """Whether a graph is bound to no more sizes than the model itself."""
         other, traced = self._reference.other_sizes, self.with_free_sizes
         return other is None or (traced is not None and accepts(traced, other))
+
+    @functools.cached_property
+    def for_class(self) -> Analysis:
+        """The analysis at the sizes of the example of what the class can lose, in evaluation mode."""
+        return self.analysis(self.at_example)
 
     def _symbolic(self, dims: list[frozenset[int]], needed: Call | None = None) -> TracedModel | None:
         example = self._reference.example

@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from gossamer.example import Call
 from gossamer.shrinking import shrink
 from gossamer.shrinking.analyse import analyse
-from gossamer.shrinking.decide import make_plan
+from gossamer.shrinking.decide import liveness, make_plan, weights_at_best
 from gossamer.shrinking.trace import trace
 
 Kept = dict[str, dict[int, Tensor]]
@@ -202,3 +203,18 @@ def test_convolutions_side_by_side_are_as_small_as_the_oracle_says() -> None:
     for model, outputs in with_zeros(Branches, [0.02, 0.1, 0.3], example, 30):
         layers = ("stem", "free", "padded", "joined", "hidden")
         assert {name: outputs(name) for name in layers} == survivors(model)
+
+
+@pytest.mark.parametrize("few", [0, 100])
+def test_groups_at_once_and_one_by_one_give_the_same_plan(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    grouped = (nn.Conv2d(8, 16, 1, groups=8), nn.ReLU(), nn.Conv2d(16, 8, 1, groups=8, bias=False), nn.ReLU())
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), *grouped, nn.Flatten(), nn.Linear(8, 2))
+    zero_elements(model, 0.5)
+    facts = analyse(model, trace(model, Call((torch.randn(2, 3, 1, 1),), {})))
+    monkeypatch.setattr(liveness, "_FEW_GROUPS", few)
+    found, _ = make_plan(facts)
+    assert not found.empty
+    monkeypatch.undo()
+    assert str(make_plan(facts)[0]) == str(found)
+    assert weights_at_best(facts) == found.weights_after

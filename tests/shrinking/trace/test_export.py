@@ -52,3 +52,24 @@ def test_an_export_stops_where_it_refuses_the_sizes_that_are_needed(length: int,
     with pytest.raises(GossamerError, match="would need") if stops else contextlib.nullcontext():
         trace(model, CALL, symbolic=FREE, needed=needed)
     assert bool(seen) is not stops
+
+
+class Windows(nn.Module):
+    """Cuts what a convolution leaves of an image into windows, and puts these together again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(1, 1, 3, stride=2, padding=1), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        windows = x.view(len(x), x.shape[2] // 4, 4, x.shape[3] // 4, 4).transpose(2, 3).reshape(-1, 4, 4)
+        return self.last(windows)
+
+
+def test_an_export_stops_at_the_first_size_that_takes_long() -> None:
+    model, seen = Windows(), []
+    model.last.register_forward_pre_hook(lambda *_: seen.append(True))
+    with pytest.raises(GossamerError, match="long expression"):
+        trace(model, Call((torch.zeros(2, 1, 32, 32),), {}), symbolic=[{0, 2, 3}])
+    assert not seen

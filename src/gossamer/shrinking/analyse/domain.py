@@ -53,6 +53,7 @@ class Labels:
         self.count = 1
         self._unified: list[Tensor] = []
         self._pins: list[tuple[Tensor, str]] = []
+        self._classes: Tensor | None = None
 
     def copy(self) -> Labels:
         """The same labels; what is unified or pinned in the copy leaves this object as it is."""
@@ -62,7 +63,7 @@ class Labels:
 
     def fresh(self, *shape: int) -> Tensor:
         """A tensor of labels that are not used anywhere else."""
-        first = self.count
+        first, self._classes = self.count, None
         self.count += int(torch.Size(shape).numel())
         return torch.arange(first, self.count).view(shape)
 
@@ -76,6 +77,7 @@ class Labels:
         if bool(differing.any()):  # a pair as one number, which is faster to sort than the pair
             pairs = torch.unique(low[differing] * self.count + high[differing])
             self._unified.append(torch.stack([pairs // self.count, pairs % self.count]))
+            self._classes = None
 
     def pin(self, labels: Tensor, reason: str) -> None:
         """These labels must stay; the plan shows the reason."""
@@ -91,6 +93,11 @@ class Labels:
 
     def classes(self) -> Tensor:
         """For each label the smallest label of its class: the connected components of all unified pairs."""
+        if self._classes is None:
+            self._classes = self._components()
+        return self._classes
+
+    def _components(self) -> Tensor:
         root = torch.arange(self.count)
         if not self._unified:
             return root
@@ -165,7 +172,8 @@ def abstract_values_in(result: Any) -> list[AbstractValue]:
 
 def varying_dims(tensor: Tensor) -> tuple[int, ...]:
     """Dimensions along which a compressed tensor changes."""
-    return tuple(d for d in range(tensor.dim()) if tensor.size(d) > 1 and tensor.stride(d) != 0)
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(d for d, (size, stride) in enumerate(sizes) if size > 1 and stride != 0)
 
 
 def compress(tensor: Tensor) -> Tensor:
@@ -182,11 +190,12 @@ def compress(tensor: Tensor) -> Tensor:
 
 def unexpand(*tensors: Tensor, keep: int | None = None) -> tuple[Tensor, ...]:
     """Tensors of one shape, narrowed to size 1 along every dimension (but `keep`) in which all have stride 0."""
-    dims = range(tensors[0].dim())
-    expanded = [d for d in dims if d != keep and all(t.size(d) > 1 and t.stride(d) == 0 for t in tensors)]
-    for dim in expanded:
-        tensors = tuple(t.narrow(dim, 0, 1) for t in tensors)
-    return tensors
+    shape, strides = tensors[0].shape, [tensor.stride() for tensor in tensors]
+    varies = [d == keep or any(stride[d] != 0 for stride in strides) for d in range(len(shape))]
+    narrow = [size if moves else min(size, 1) for size, moves in zip(shape, varies, strict=True)]
+    if narrow == list(shape):
+        return tensors
+    return tuple(tensor.as_strided(narrow, stride) for tensor, stride in zip(tensors, strides, strict=True))
 
 
 def expand_along(vector: Tensor, shape: Sequence[int], dim: int) -> Tensor:

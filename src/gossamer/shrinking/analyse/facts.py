@@ -85,6 +85,7 @@ class Analysis:
     `axis_labels[name][dim]` are the labels along a dimension of a parameter or buffer, `element_labels[name]` those of
     one that is used as a plain value. `literal_sizes` holds the sizes that an operation spells out as integers.
     `together` are pairs of labels of which both are kept or none, though one may be live without the other.
+    `depends_on_form` if it might find other facts with the other value of `rewrites_graph`.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Analysis:
         self.heads: list[Heads] = []
         self.together: list[tuple[Tensor, Tensor]] = []
         self.graph_could_do_more = False
+        self.depends_on_form = False
         self.size_attributes: list[SizeAttribute] = []
         self.literal_sizes: dict[fx.Node, frozenset[int]] = {}
 
@@ -164,10 +166,17 @@ class Analysis:
         return self.modules.get(caller_path(node), self.model)
 
     def owners(self, name: str) -> list[str]:
-        """The paths of the modules that hold a parameter or buffer: a tied weight has several."""
-        tensor = self.traced.tensors[name]
-        held = [(path, store) for path, m in self.modules.items() for store in (m._parameters, m._buffers)]
-        return [path for path, store in held if any(own is tensor for own in store.values())]
+        """The paths of the modules that hold a parameter or buffer: a tied weight has several, a stand-in none."""
+        return list(self._owners.get(id(self.traced.tensors[name]), ()))
+
+    @functools.cached_property
+    def _owners(self) -> dict[int, dict[str, None]]:
+        """By tensor, the paths of the modules that hold it, each once."""
+        found: dict[int, dict[str, None]] = {}
+        for path, module in self.modules.items():
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                found.setdefault(id(tensor), {})[path] = None
+        return found
 
     def in_training(self, node: fx.Node) -> bool:
         """Whether this operation runs in training mode, and the analysis has to hold for that."""

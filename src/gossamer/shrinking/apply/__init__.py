@@ -19,7 +19,7 @@ from gossamer.shrinking.apply.guards import GuardError, accepted_inputs, accepts
 from gossamer.shrinking.apply.in_place import InPlace, apply_in_place, matching_copy
 from gossamer.shrinking.apply.module import smaller_copy, take
 from gossamer.shrinking.apply.optimizer import ParameterState, check_owner, register_state
-from gossamer.shrinking.apply.probes import at_least_two, changed_dims
+from gossamer.shrinking.apply.probes import at_least_two, changed_dims, is_cheap
 from gossamer.shrinking.apply.verify import Reference, evaluation_reference, training_reference
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "changed_dims",
     "check_owner",
     "evaluation_reference",
+    "is_cheap",
     "matching_copy",
     "refuse_size_one",
     "register_state",

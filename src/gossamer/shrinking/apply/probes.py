@@ -29,6 +29,7 @@ __all__ = [
     "at_other_sizes",
     "at_size_one",
     "changed_dims",
+    "is_cheap",
     "random_calls",
     "run",
 ]
@@ -74,6 +75,11 @@ def run(model: nn.Module, call: Call) -> list[Tensor]:
         return call.run(model)
 
 
+def is_cheap(call: Call) -> bool:
+    """Whether the inputs are so small that a forward pass takes little time beside an export."""
+    return max(tensor.numel() for tensor in call.tensors()) < _CHEAP
+
+
 def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
     """Random inputs of the example's shapes: unit normal ones, and ones of its mean and standard deviation."""
     generator = torch.Generator().manual_seed(0)
@@ -85,28 +91,33 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
 
     Dimensions that have one size in the example are changed together: first the batch, then the other sizes. These
     become larger where that is cheap, else smaller. If the input of a linear layer has another width then, the model
-    flattens them into units: only the next size, at which the width may still be the same, is worth a forward pass.
+    flattens them into units: from there on only the next size is worth a forward pass, since the width may still be the
+    same, and a single sample tells whether it is.
     """
     generator = torch.Generator().manual_seed(1)
     accepted: dict[_Dim, int] = {}
     found: Probe | None = None
-    large = max(tensor.numel() for tensor in call.tensors()) >= _CHEAP
+    flattened: set[_Dim] = set()
+    large = not is_cheap(call)
     for dims in _groups_of_dims(call):
         if any(dim in accepted for dim in dims):
             continue
         size = dims[0].size
         others = (size // 2, size + 1, 2 * size) if large else (2 * size, size + 1, size // 2)
-        flattened = False
         for other in dict.fromkeys((size + 1,) if dims[0].is_batch else others):
-            if other == 0 or (flattened and other != size + 1):
+            flattens = not flattened.isdisjoint(dims)
+            if other == 0 or (flattens and other != size + 1):
                 continue
             tried = {**accepted, **dict.fromkeys(dims, other)}
+            single = {**tried, **{dim: 1 for dim in accepted if dim.is_batch}}
             candidate = _resized(call, generator, ranges, tried)
             try:
+                if flattens and single != tried:
+                    _refuse_other_width(model, _resized(call, generator, ranges, single))
                 accepted, found = tried, Probe(candidate, run(model, candidate))
                 break
             except GossamerError as error:
-                flattened = flattened or _is_in_linear_layer(error)
+                flattened.update(dims if _is_in_linear_layer(error) else ())
     return found
 
 
@@ -207,6 +218,15 @@ def _try(model: nn.Module, call: Call) -> Probe | None:
         return Probe(call, run(model, call))
     except GossamerError:
         return None
+
+
+def _refuse_other_width(model: nn.Module, call: Call) -> None:
+    """Raise the error of a call that fails in a linear layer; other errors may come from a batch of one."""
+    try:
+        run(model, call)
+    except GossamerError as error:
+        if _is_in_linear_layer(error):
+            raise
 
 
 def _is_in_linear_layer(error: GossamerError) -> bool:

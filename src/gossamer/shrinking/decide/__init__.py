@@ -13,7 +13,7 @@ it. `kept_indices` is the complement, over all removed classes at once.
 
 from gossamer.shrinking.decide.liveness import Decision, decide
 from gossamer.shrinking.decide.plan import Change, Channels, Fold, Indices, Plan, Size
-from gossamer.shrinking.decide.planner import kept_indices, make_plan
+from gossamer.shrinking.decide.planner import kept_indices, make_plan, weights_at_best
 from gossamer.shrinking.decide.search import NOT_VERIFIED, Verified, largest_verified_plan
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "kept_indices",
     "largest_verified_plan",
     "make_plan",
+    "weights_at_best",
 ]

@@ -33,6 +33,8 @@ def attributes(analysis: Analysis, decision: Decision) -> list[Size]:
     new values, the expression is the new size. An attribute changes only where the equations leave no other choice; one
     that is no size, or also the size of a dimension that stays, keeps its value.
     """
+    if next(_literals_that_change(analysis, decision), None) is None:
+        return []  # the present values are a solution
     equations = _equations(analysis, decision)
     sizes = []
     for group in _connected(equations):

@@ -27,6 +27,9 @@ _ONE_UNIT = "every layer keeps at least one unit"
 _SAME_SHAPE = "a scale of zero closes it, but the scale stays"
 _RECTANGLE = "kept units must form a rectangle"
 
+_FEW_GROUPS = 4
+"""In a few large groups it is faster to select the weights of live readers than to mask those of the others."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -98,6 +101,8 @@ class _FixedPoint:
 
     def mark_live(self, labels: Tensor, reason: str | None = None) -> bool:
         """Add the classes of these labels to both sets; returns whether any is new."""
+        if not labels.numel():
+            return False
         roots = torch.unique(self.classes[labels])
         roots = roots[~self.live[roots]]
         self.live[roots] = True
@@ -132,11 +137,17 @@ class _FixedPoint:
 
     def read_by_live(self, dependency: Dependency, candidates: Tensor) -> Tensor:
         """The candidates among the inputs that a live reader has a non-zero weight for."""
-        found = [torch.empty(0, dtype=torch.long)]
-        for group in torch.nonzero(candidates.any(1)).flatten().tolist():
-            is_read = dependency.nonzero[group][self.is_live(dependency.readers[group])].any(0)
-            found.append(dependency.inputs[group][is_read & candidates[group]])
-        return torch.cat(found)
+        groups = torch.nonzero(candidates.any(1)).flatten()
+        if not len(groups):
+            return groups
+        live = self.is_live(dependency.readers[groups])
+        if len(groups) > _FEW_GROUPS:
+            is_read = (dependency.nonzero[groups] & live.unsqueeze(2)).any(1)
+        else:
+            is_read = torch.zeros(len(groups), dependency.inputs.size(1), dtype=torch.bool)
+            for row, group in enumerate(groups.tolist()):
+                is_read[row] = dependency.nonzero[group][live[row]].any(0)
+        return dependency.inputs[groups][is_read & candidates[groups]]
 
     def fill_shapes(self) -> None:
         """Keep what the shape constraints need."""

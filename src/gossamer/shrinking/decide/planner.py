@@ -16,17 +16,15 @@ from gossamer.shrinking.decide import hard_coded
 from gossamer.shrinking.decide.liveness import Decision, decide
 from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Plan, Size
 
-__all__ = ["kept_indices", "make_plan"]
+__all__ = ["kept_indices", "make_plan", "weights_at_best"]
 
 
 def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple[Plan, Decision]:
     """Decide, and write down what follows for parameters, biases and size attributes."""
     decision = decide(analysis, pins)
     kept = kept_indices(analysis, decision)
-    parameters = {n: t for n, t in analysis.traced.tensors.items() if isinstance(t, nn.Parameter)}
-    folds = tuple(f for layer in analysis.layers.values() if (f := _fold(layer, decision)) is not None)
+    folds = _folds(analysis, decision)
     attentions = _attentions(analysis, decision)
-    created = sum(f.amount.numel() for f in folds if f.bias is None)
     sizes = _sizes(analysis, decision, attentions)
     plan = Plan(
         channels=_channels(analysis, decision),
@@ -35,10 +33,23 @@ def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple
         sizes=sizes,
         attentions=attentions,
         changes=_changes(analysis, kept, folds, sizes, attentions),
-        weights_before=sum(t.numel() for t in parameters.values()),
-        weights_after=sum(_numel_after(t, kept.get(n, {})) for n, t in parameters.items()) + created,
+        weights_before=_weights(analysis, {}, ()),
+        weights_after=_weights(analysis, kept, folds),
     )
     return plan, decision
+
+
+def weights_at_best(analysis: Analysis) -> int:
+    """The number of parameters that stay by the plan without pins, which need not hold."""
+    decision = decide(analysis)
+    return _weights(analysis, kept_indices(analysis, decision), _folds(analysis, decision))
+
+
+def _weights(analysis: Analysis, kept: dict[str, dict[int, Tensor]], folds: tuple[Fold, ...]) -> int:
+    """The number of parameters, with those of the biases that folding creates."""
+    parameters = [(n, t) for n, t in analysis.traced.tensors.items() if isinstance(t, nn.Parameter)]
+    created = sum(fold.amount.numel() for fold in folds if fold.bias is None)
+    return sum(_numel_after(tensor, kept.get(name, {})) for name, tensor in parameters) + created
 
 
 def kept_indices(analysis: Analysis, decision: Decision) -> dict[str, dict[int, Tensor]]:
@@ -106,6 +117,10 @@ def _changes(
     return tuple(found)
 
 
+def _folds(analysis: Analysis, decision: Decision) -> tuple[Fold, ...]:
+    return tuple(f for layer in analysis.layers.values() if (f := _fold(layer, decision)) is not None)
+
+
 def _fold(layer: Layer, decision: Decision) -> Fold | None:
     """What the removed inputs of a layer contribute to its kept outputs."""
     call = layer.calls[0]
@@ -124,8 +139,8 @@ def _attentions(analysis: Analysis, decision: Decision) -> tuple[Attention, ...]
     found = []
     for name, axes in analysis.axis_labels.items():
         path, _, kind = name.rpartition(".")
-        module = analysis.model.get_submodule(path)
-        if kind == "in_proj_weight" and isinstance(module, nn.MultiheadAttention) and is_compactable(module):
+        module = analysis.model.get_submodule(path) if kind == "in_proj_weight" else None
+        if isinstance(module, nn.MultiheadAttention) and is_compactable(module):
             rows, columns = decision.keeps(axes[0]), decision.keeps(axes[1])
             if not bool(rows.all()) or not bool(columns.all()):
                 of_heads = rows[: len(rows) // 3].view(module.num_heads, -1)

@@ -2,10 +2,12 @@
 
 `export` runs `torch.export` on the example and names the parameter or buffer behind each placeholder;
 `functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that `analyse` interprets.
-`attributes` finds the sizes that the forward takes from attributes of its modules.
+`attributes` finds the sizes that the forward takes from attributes of its modules, `branches` whether it is bound to
+sizes of its inputs.
 """
 
 from gossamer.shrinking.trace.attributes import Attribute, AttributeSize, SizeUse, size_uses
+from gossamer.shrinking.trace.branches import takes_both
 from gossamer.shrinking.trace.export import (
     TracedModel,
     arguments,
@@ -27,5 +29,6 @@ __all__ = [
     "size_hint",
     "size_uses",
     "state_tensors",
+    "takes_both",
     "trace",
 ]

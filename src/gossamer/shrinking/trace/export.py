@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,8 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.nn.modules import module as hooks
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
@@ -43,6 +44,7 @@ __all__ = [
 
 _ANY_SIZE = 7
 _LONGEST_SIZE = 24  # operations; a length after four convolutions has about ten
+_LONGEST_QUOTIENT = 7  # operations, if a divisor is symbolic; the width of a patch of an image has about five
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,12 @@ def trace(
     shapes = None if symbolic is None else _dynamic_shapes(model, call, symbolic)
     with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), quick_export(symbolic):
         warnings.simplefilter("ignore")
-        with nullcontext() if shapes is None else _stopping(_other_sizes(call, needed or call)):
+        with nullcontext() if shapes is None else _Stopping(_other_sizes(call, needed or call)):
             program = _export(model, call, shapes)
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
         if mutations:
             program = functionalize(program, mutations)
         program.graph.eliminate_dead_code()
-        program.graph_module.recompile()
     tensors = state_tensors(model)
     canonical = {id(tensor): name for name, tensor in reversed(tensors.items())}
     signature = program.graph_signature
@@ -183,45 +184,63 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
 @contextmanager
 def quick_export(symbolic: Sequence[Set[int]] | None = None) -> Iterator[None]:
-    """Leave out of an export what costs time and is not needed here: the lines of source behind every operation.
+    """Leave out of an export what costs time and is not needed here.
 
-    With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
+    That is the lines of source behind every operation, and the code that each pass of the exporter generates from the
+    graph. With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
     """
     from torch._dynamo import config as dynamo  # slow to import; an export does it anyway
 
     traces = fx.config.do_not_emit_stack_traces
     fx.config.do_not_emit_stack_traces = True
+    cache = nullcontext() if symbolic is None else dynamo.patch(fake_tensor_cache_enabled=False)
     try:
-        with nullcontext() if symbolic is None else dynamo.patch(fake_tensor_cache_enabled=False):
+        with _use_lazy_graph_module(True), cache:
             yield
     finally:
         fx.config.do_not_emit_stack_traces = traces
 
 
-@contextmanager
-def _stopping(sizes: Mapping[int, int]) -> Iterator[None]:
-    """Stop an export in which a symbolic size becomes a long expression: from there on it takes minutes.
+class _Stopping(TorchFunctionMode):
+    """Stops an export in which a symbolic size becomes a long expression: from there on it takes minutes.
 
-    Also stop where the guards so far refuse the call whose symbolic sizes are these instead of those of the example.
+    Also stops where the guards so far refuse the call whose symbolic sizes are these instead of those of the example.
     """
-    checked: set[Any] = set()
 
-    def check(module: nn.Module, inputs: Any, outputs: Any) -> None:
-        del inputs
-        shapes: Any = (leaf.shape for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor))
-        symbolic = [n.node for shape in shapes for n in shape if isinstance(n, torch.SymInt)]
-        if any(node.expr.count_ops() > _LONGEST_SIZE for node in symbolic):
-            raise GossamerError(f"the output of a {type(module).__name__} has a size that is a long expression")
-        for guard in symbolic[0].shape_env.guards if symbolic else ():
-            if guard.expr not in checked and _refuses(guard.expr, symbolic[0].shape_env, sizes):
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        super().__init__()
+        self._sizes = sizes
+        self._environment: Any = None
+        self._checked: set[Any] = set()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        for guard in self._environment.guards if self._environment is not None else ():
+            if self._is_new(guard.expr) and _refuses(guard.expr, self._environment, self._sizes):
                 raise GossamerError(f"the graph would need {guard.expr}")
-            checked.add(guard.expr)
+        result = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            for size in leaf.shape if isinstance(leaf, Tensor) else ():
+                if isinstance(size, torch.SymInt) and self._is_new(size.node.expr):
+                    self._environment = size.node.shape_env
+                    if _is_long(size.node.expr):
+                        raise GossamerError(f"the export needs a size that is a long expression: {size}")
+        return result
 
-    handle = hooks.register_module_forward_hook(check)
-    try:
-        yield
-    finally:
-        handle.remove()
+    def _is_new(self, expression: Any) -> bool:
+        before = len(self._checked)
+        self._checked.add(expression)
+        return len(self._checked) > before
+
+
+def _is_long(size: Any) -> bool:
+    """Whether the exporter takes long to reason about a size: soonest if it is divided by one that is symbolic too."""
+    from torch.utils._sympy.functions import FloorDiv  # slow to import; an export does it anyway
+
+    divided = any(quotient.args[1].free_symbols for quotient in size.atoms(FloorDiv))
+    return bool(size.count_ops() > (_LONGEST_QUOTIENT if divided else _LONGEST_SIZE))
 
 
 def _refuses(guard: Any, environment: Any, sizes: Mapping[int, int]) -> bool:

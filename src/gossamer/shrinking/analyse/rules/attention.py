@@ -144,9 +144,11 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
         by_key_head = scores.labels[(0,) * (scores.labels.dim() - 3)][:, 0, 0].view(key_heads, -1)
         reason = "every key head must keep the same number of query heads"
         analysis.equal_counts.append(EqualCounts((by_key_head,), reason))
-    if named["scale"] is None and not analysis.rewrites_graph and not is_compactable(analysis.caller(node)):
+    if named["scale"] is None and not is_compactable(analysis.caller(node)):
         # The default scale is the width of a head to the power -1/2, so the width must not change.
-        analysis.labels.unify(query.labels, query.labels.narrow(-1, 0, 1))
+        analysis.depends_on_form = True
+        if not analysis.rewrites_graph:
+            analysis.labels.unify(query.labels, query.labels.narrow(-1, 0, 1))
     return result
 
 

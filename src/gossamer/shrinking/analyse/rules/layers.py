@@ -280,8 +280,7 @@ def _obstacle(analysis: Analysis, weight: Weight, bias: Any, name: str | None) -
 def _shared(analysis: Analysis, weight: str, bias: str | None, users: list[fx.Node]) -> str:
     """Why a bias would reach other outputs than those of this weight; empty if it would not."""
     if bias is None:
-        tensor = analysis.traced.tensors[weight]
-        owners = [m for m in analysis.model.modules() if any(own is tensor for own in m._parameters.values())]
+        owners = {id(analysis.modules[path]) for path in analysis.owners(weight)}
         return f"{weight} is shared by layers without a bias" if len(owners) > 1 else ""
     states = analysis.traced.states
     beside = {held for user in users for node in user.all_input_nodes if (held := states.get(node))}

@@ -83,9 +83,11 @@ def _over(analysis: Analysis, node: fx.Node, source: AbstractValue, dims: list[i
 
 def _over_units(analysis: Analysis, node: fx.Node, source: AbstractValue, dims: Sequence[int]) -> Any:
     """A sum over units does not miss those that are zero; of a mean, a graph can restore the divisor."""
-    exact = node.target in _SUMS or (node.target is aten.mean.dim and analysis.rewrites_graph)
+    is_mean = node.target is aten.mean.dim
+    analysis.depends_on_form |= is_mean
+    exact = node.target in _SUMS or (is_mean and analysis.rewrites_graph)
     if not exact or isinstance(node.meta["val"], tuple | list):
-        analysis.graph_could_do_more |= node.target is aten.mean.dim and bool(unexpand(source.is_zero)[0].any())
+        analysis.graph_could_do_more |= is_mean and bool(unexpand(source.is_zero)[0].any())
         return analysis.opaque(node, f"{node.target} works across its units")
     labels, zero = unexpand(source.labels, source.is_zero)
     for dim in (d for d in range(zero.dim()) if labels.size(d) == 1 and zero.size(d) > 1):

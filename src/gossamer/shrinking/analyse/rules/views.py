@@ -268,10 +268,12 @@ def _positions(analysis: Analysis, node: Any) -> tuple[str, Any] | None:
         inner = _positions(analysis, node.args[0])
         return None if inner is None else (inner[0], inner[1][node.args[1]])
     sources = [n for n in node.all_input_nodes if "val" in n.meta and isinstance(n.meta["val"], Tensor)]
-    # Graph form does not rewrite the sizes of a split weight, so there only operations without sizes count as views.
-    accepted = _PERMUTATIONS | {aten.select.int} if analysis.rewrites_graph else VIEWS
-    if node.target not in accepted or len(sources) != 1:
+    if node.target not in VIEWS or len(sources) != 1:
         return None
+    if node.target not in _PERMUTATIONS | {aten.select.int}:  # a graph does not rewrite the sizes of a split weight
+        analysis.depends_on_form = True
+        if analysis.rewrites_graph:
+            return None
     inner = _positions(analysis, sources[0])
     return None if inner is None else (inner[0], _execute(analysis, node, {sources[0]: inner[1]}))
 

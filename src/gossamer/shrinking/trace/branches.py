@@ -1,0 +1,111 @@
+"""Whether a graph with symbolic sizes can take two sizes of the inputs, as far as two forward passes tell.
+
+Such a graph refuses other sizes where the forward has a branch on a size, and where it turns a size into a plain
+integer, `int(h / 2)`: the exporter takes both for granted. To see that before the export, which takes several times as
+long as one at fixed sizes, the forward runs at both sizes, in which every size is an int that notes its conversion; and
+the functions of PyTorch that the forward calls are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from gossamer.errors import GossamerError
+from gossamer.example import Call, evaluating, restoring
+
+__all__ = ["takes_both"]
+
+_READS_SIZES = {Tensor.shape.__get__, Tensor.size}  # type: ignore[attr-defined]
+
+
+def takes_both(model: nn.Module, call: Call, other: Call) -> bool:
+    """Whether nothing in the forward is known to bind a graph to the sizes of one of two calls."""
+    try:
+        first, second = _Recorder.watch(model, call), _Recorder.watch(model, other)
+    except GossamerError:  # a forward that does not run with such sizes
+        return True
+    return not first.converts and not second.converts and first.functions == second.functions
+
+
+class _Recorder(TorchFunctionMode):
+    """Records the functions that return tensors, and whether a size that a tensor has is converted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.functions: list[Callable[..., Any]] = []
+        self.converts = False
+
+    @classmethod
+    def watch(cls, model: nn.Module, call: Call) -> _Recorder:
+        """What one call of a model does."""
+        recorder = cls()
+        with evaluating(model), restoring(model), recorder:
+            call.run(model)
+        return recorder
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        result = func(*args, **(kwargs or {}))
+        if func in _READS_SIZES:
+            return tuple(_noting(n, self) for n in result) if isinstance(result, tuple) else _noting(result, self)
+        if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result)):
+            self.functions.append(func)
+        return result
+
+
+class _Noting:
+    """A number that is computed from sizes; what is computed from it is one too."""
+
+    recorder: _Recorder
+
+    def __int__(self) -> int:
+        self.recorder.converts = True
+        return super().__int__()  # type: ignore[misc, no-any-return]
+
+
+class _Size(_Noting, int):
+    pass
+
+
+class _Quotient(_Noting, float):
+    pass
+
+
+def _noting(value: Any, recorder: _Recorder) -> Any:
+    """The number as one that notes its conversion; anything else as it is."""
+    if type(value) not in (int, float):
+        return value
+    made = _Size(value) if isinstance(value, int) else _Quotient(value)
+    made.recorder = recorder
+    return made
+
+
+def _computed(kind: type[int] | type[float], name: str) -> Callable[..., Any]:
+    plain = getattr(kind, name)
+    return lambda own, *others: _noting(plain(own, *others), own.recorder)
+
+
+_OPERATORS = (
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+)
+for _name in (*_OPERATORS, "pow", "neg", "round", "ceil", "floor", "trunc"):
+    for _kind, _noted in ((int, _Size), (float, _Quotient)):
+        setattr(_noted, f"__{_name}__", _computed(_kind, f"__{_name}__"))
