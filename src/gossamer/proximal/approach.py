@@ -9,9 +9,10 @@ The parts of the way by progress, the fraction of the steps:
     0.5 to 0.92   the size stays, the strength settles
     0.92 to 1     the last cut, as soon as the size is close to the target; at 1 in any case
 
-Where whole units count and are the groups of the regularizer, the last cut is taken as soon as the size is close to the
-target, however early: a unit whose incoming and outgoing weights are zero gets no gradient and does not come back, so
-a network that is too small stays too small.
+Where whole units count and are the groups of the regularizer, and normalisations follow on weights, the last cut is
+taken as soon as the size is close to the target, however early. There units stay alive while the strength grows, and
+then leave nearly at once; and a unit whose incoming and outgoing weights are zero gets no gradient and does not come
+back, so a network that is too small stays too small.
 
 After the last cut the zeros are held, and the remaining weights recover. If the regularizer has a strength of its own,
 the approach starts with it at the first step.
@@ -58,7 +59,8 @@ class _Window(NamedTuple):
 
 
 def _window(size: Size, regularizer: Regularizer) -> _Window:
-    if size.counts_units and regularizer.units is not None and regularizer.units.terms:
+    units = regularizer.units
+    if size.counts_units and units is not None and units.terms and units.kept_norms:
         return _Window(0.0, 0.0, min(1.1, math.sqrt(size.full / size.asked)))
     return _Window(0.92, 1.0, 1.04)
 
