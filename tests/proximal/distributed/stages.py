@@ -1,5 +1,7 @@
 """Pipelines: each process has a stage of the model, and gets the zeros of one process."""
 
+import copy
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -235,23 +237,38 @@ def check_stage_targets():
     cases = TARGETS if two else TARGETS[:2]
     spreads = [(2,)] * len(TARGETS) if two else [(4,), (2, *sharded_stages())]
     for case, spread, (weights, reached) in zip(cases, spreads, shared_out(cases, reached_by), strict=True):
-        training = resumed(case) if case is TARGETS[0] and two else with_target(case, *spread).train(52)
-        same_stage(weights, training.model, case)
-        assert training.handle.reached.after == reached.after <= reached.target.asked(reached.full), case
+        checkpointed = case is TARGETS[0] and two
+        for training in resumed(case) if checkpointed else [with_target(case, *spread).train(52)]:
+            same_stage(weights, training.model, case)
+            assert training.handle.reached.after == reached.after <= reached.target.asked(reached.full), case
 
 
 def resumed(case):
-    """A training that goes on from its checkpoint."""
+    """Trainings that go on from a checkpoint: in the same stages, and in one process."""
     training = with_target(case, 2).train(15)
-    saved = training.model.state_dict(), training.optimizer.state_dict()
     states = [None, None]
-    dist.all_gather_object(states, training.handle.state())
-    assert states[0] == states[1]
-    assert states[0]["weights"] == [rule.name for rule in training.regularizer.rules]  # those of the whole model
-    training = with_target(case, 2)
-    training.model.load_state_dict(saved[0])
-    training.optimizer.load_state_dict(saved[1])
+    dist.all_gather_object(
+        states, (training.model.state_dict(), training.optimizer.state_dict(), training.handle.state())
+    )
+    assert states[0][2] == states[1][2]
+    assert states[0][2]["weights"] == [rule.name for rule in training.regularizer.rules]  # those of the whole model
+    return [continued(with_target(case, 2), *states[dist.get_rank()]), continued(with_target(case), *merged(states))]
+
+
+def continued(training, weights, optimizer, state):
+    training.model.load_state_dict(weights)
+    training.optimizer.load_state_dict(copy.deepcopy(optimizer))  # which takes over tensors
+    assert training.handle.state() == state
     return training.train(37)
+
+
+def merged(states):
+    """The checkpoint of the whole model: that of one stage after that of the other."""
+    (first, optimizer, state), (second, following, _) = states
+    count = sum(len(group["params"]) for group in optimizer["param_groups"])
+    shifted = [{**group, "params": [count + i for i in group["params"]]} for group in following["param_groups"]]
+    moments = optimizer["state"] | {count + i: moment for i, moment in following["state"].items()}
+    return first | second, {"state": moments, "param_groups": optimizer["param_groups"] + shifted}, state
 
 
 def check_stage_refusals():
