@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -117,16 +116,10 @@ def _retrieve(url: str, path: Path, checksum: str | None, guard: _Guard) -> None
         # Without transport compression, so that a truncated transfer is noticed.
         headers={"Accept-Encoding": "identity"},
     )
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel(logging.WARNING)  # pooch logs a line per file
-    try:
-        _until(
-            guard,
-            lambda: pooch.retrieve(url, known_hash=checksum, fname=path.name, path=path.parent, downloader=downloader),
-        )
-    finally:
-        logger.setLevel(level)
+    # The download writes to a file that is open already: one that is left behind creates nothing in the folder.
+    with path.open("wb") as file:
+        _until(guard, lambda: downloader(url, file, None))
+    pooch.hashes.hash_matches(path, checksum, strict=True)
 
 
 def _until(guard: _Guard, download: Callable[[], object]) -> None:
