@@ -51,6 +51,14 @@ def test_an_empty_network_and_a_deaf_one_keep_the_strength_finite():
         assert all(0 < strength < math.inf for strength in strengths)
 
 
+def test_the_strength_can_be_bounded():
+    controller = Controller(aim=10.0)
+    controller.begin(1e-3, 0.02, 1000.0, stronger=8.0)
+    for step in range(100):
+        controller.update(0.02 + step / 200, 1000.0)
+    assert controller.strength == pytest.approx(8e-3)
+
+
 def test_the_state_is_all_there_is():
     first, second = (Controller(aim=10.0) for _ in range(2))
     follow(first, lambda strength: 1000 / (1 + strength / 1e-3), steps=100)

@@ -9,10 +9,11 @@ The parts of the way by progress, the fraction of the steps:
     0.5 to 0.92   the size stays, the strength settles
     0.92 to 1     the last cut, as soon as the size is close to the target; at 1 in any case
 
-Where whole units count and are the groups of the regularizer, and normalisations follow on weights, the last cut is
-taken as soon as the size is close to the target, however early. There units stay alive while the strength grows, and
-then leave nearly at once; and a unit whose incoming and outgoing weights are zero gets no gradient and does not come
-back, so a network that is too small stays too small.
+Where whole units count and are the groups of the regularizer, and normalisations follow on weights, the strength grows
+to eight times the first one at most, and the last cut is taken as soon as the size is close to the target, at 0.6 in
+any case. There units stay alive while the strength grows, and then leave nearly at once: a strength that follows the
+size becomes so large that the units which stay are damaged too. And a unit whose incoming and outgoing weights are zero
+gets no gradient and does not come back, so a network that is too small stays too small.
 
 After the last cut the zeros are held, and the remaining weights recover. If the regularizer has a strength of its own,
 the approach starts with it at the first step.
@@ -48,21 +49,29 @@ _FAR = 2.0  # times the target: the strength has not led there
 
 
 class _Window(NamedTuple):
-    """When the last cut may be taken before the last step: from which progress on, at which multiples of the target."""
+    """When the last cut is taken before the last step, and how strong the penalty may become until then.
+
+    Attributes:
+        start: progress from which on it is taken if the size is between `low` and `high` times the target.
+        latest: progress at which it is taken in any case.
+        stronger: how many times the first strength the strength may be.
+    """
 
     start: float
     low: float
     high: float
+    latest: float
+    stronger: float
 
     def has(self, progress: float, size: float) -> bool:
-        return progress >= self.start and self.low <= size <= self.high
+        return progress >= self.latest or (progress >= self.start and self.low <= size <= self.high)
 
 
 def _window(size: Size, regularizer: Regularizer) -> _Window:
     units = regularizer.units
     if size.counts_units and units is not None and units.terms and units.kept_norms:
-        return _Window(0.0, 0.0, min(1.1, math.sqrt(size.full / size.asked)))
-    return _Window(0.92, 1.0, 1.04)
+        return _Window(0.0, 0.0, min(1.1, math.sqrt(size.full / size.asked)), latest=0.6, stronger=8.0)
+    return _Window(0.92, 1.0, 1.04, latest=1.0, stronger=math.inf)
 
 
 class Approach:
@@ -81,9 +90,9 @@ class Approach:
         self._size = Size(target, regularizer)
         _require_reachable(self._size)
         self._controller = Controller(self._aim())
-        if regularizer.strength is not None:  # a training that goes on: at once, or the zeros that it has are lost
-            self._controller.begin(regularizer.strength, 0.0, self._size.estimate())
         self._window = _window(self._size, regularizer)
+        if regularizer.strength is not None:  # a training that goes on: at once, or the zeros that it has are lost
+            self._controller.begin(regularizer.strength, 0.0, self._size.estimate(), self._window.stronger)
         self._every = max(1, self._steps // _MEASUREMENTS)
         self._calibrated = 0.0  # progress of the last exact measurement
         self._before: float | None = None  # size before the last cut; set if that is due at the next step
@@ -142,12 +151,14 @@ class Approach:
         if progress < controller.start:
             return
         if controller.strength == 0:
-            controller.begin(self._first_strength(moves(), take), progress, self._size.estimate())
+            first = self._first_strength(moves(), take)
+            controller.begin(first, progress, self._size.estimate(), self._window.stronger)
             return
         size = self._measured(step, moves)
         if step >= self._steps - 1 or self._window.has(progress, size / self._size.asked):
             self._before = size
-            self._warn_if_far(size)
+            if self._window.latest == 1:  # else the strength is not meant to lead all the way
+                self._warn_if_far(size)
         else:
             controller.update(progress, size)
 

@@ -13,8 +13,8 @@ If a unit is a large part of the network, its removal may leave room for smaller
 of the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so
 on with the next largest.
 
-If a step would empty a weight, and with it the network, that weight keeps the zeros that it has after a slightly
-shorter step, and only the others are cut.
+No weight is emptied, because nothing would pass through it: one that the step would empty keeps the zeros of the
+longest step that does not, and only the others are cut, unless they cannot lose as much.
 
 Of weights that are spread over processes all processes count together. The ties are ordered over the whole weight. If
 it is sharded it is gathered for that, one weight after the other and once in a training; the stages of a pipeline send
@@ -124,7 +124,7 @@ class _Trial:
     def cut(self, size: Callable[[], float], asked: float) -> None:
         """Take the shortest step after which the size is at most `asked`, to one weight."""
         low, high = self.bracket(size, asked)
-        while self._spare_emptied(low, high, size, asked):
+        while self._spare_emptied(high, size, asked):
             low, high = self.bracket(size, asked)
         self.order_between(low, high)
         first, last = -1, self.ties  # with this many ties at zero the size is too large, and small enough
@@ -134,18 +134,32 @@ class _Trial:
             first, last = (first, middle) if size() <= asked else (middle, last)
         self.zero(last)
 
-    def _spare_emptied(self, low: float, high: float, size: Callable[[], float], asked: float) -> bool:
-        """Keep weights as they are after the first step if the second empties them, and with them the network."""
+    def _spare_emptied(self, step: float, size: Callable[[], float], asked: float) -> bool:
+        """Keep the zeros of the weights that a step would empty first, as they are just before.
+
+        False if no weight would be emptied, or the others cannot lose as much.
+        """
+        self.restore()
+        full = self.counts()
+        self.step(step)
+        if not self._emptied(full):
+            return False
+        low, high = self.bracket(lambda: -len(self._emptied(full)), -1)
         self.step(high)
-        if size() >= _CLOSE * asked:
-            return False
-        emptied = [i for i, left in enumerate(self.counts()) if not left and i not in self._kept]
-        if not emptied or len(emptied) + len(self._kept) == len(self._parts):
-            return False
+        emptied, kept = self._emptied(full), dict(self._kept)
         self.step(low)
         for index in emptied:
             self.keep_zeros(index)
+        self.step(math.inf)
+        if size() > asked:
+            self._kept = kept
+            return False
         return True
+
+    def _emptied(self, full: Sequence[int]) -> list[int]:
+        """Which weights have no non-zero left, but had some."""
+        counts = zip(self.counts(), full, strict=True)
+        return [index for index, (left, had) in enumerate(counts) if had and not left and index not in self._kept]
 
     def _zero_again(self) -> None:
         for index, kept in self._kept.items():

@@ -25,6 +25,9 @@ from dataclasses import asdict, dataclass
 
 __all__ = ["Controller"]
 
+_LARGEST = 60.0
+_LARGEST_UNIT = 0.3
+
 
 @dataclass
 class Controller:
@@ -37,6 +40,7 @@ class Controller:
         settled: progress at which the plan reaches its end.
         log_strength: logarithm of the present strength.
         unit: the largest unit, as a part of the present size.
+        most: logarithm of the largest strength.
     """
 
     aim: float
@@ -52,15 +56,17 @@ class Controller:
     smoothed: float = 0.0
     error: float = 0.0
     unit: float = 0.0
+    most: float = _LARGEST
 
     @property
     def strength(self) -> float:
         """The present strength; 0 before the control starts."""
         return math.exp(self.log_strength)
 
-    def begin(self, strength: float, progress: float, size: float) -> None:
-        """Start with this strength and the plan at this size."""
+    def begin(self, strength: float, progress: float, size: float, stronger: float = math.inf) -> None:
+        """Start with this strength, which may grow by this factor, and the plan at this size."""
         self.log_strength, self.progress = math.log(strength), progress
+        self.most = min(_LARGEST, self.log_strength + math.log(stronger))
         self.smoothed, self.error = self._log(size), 0.0
         self.start, self.origin = progress, max(size, self.aim)
 
@@ -78,7 +84,7 @@ class Controller:
         if progress > self.settled and 0 < error < min(_LARGEST_UNIT, self.unit):
             gain = 0.0
         self.log_strength += self.kp * (error - self.error) + gain * error * elapsed
-        self.log_strength = min(_LARGEST, max(-_LARGEST, self.log_strength))
+        self.log_strength = min(self.most, max(-_LARGEST, self.log_strength))
         self.progress, self.error = progress, error
 
     def state(self) -> dict[str, float]:
@@ -92,7 +98,3 @@ class Controller:
 
     def _log(self, size: float) -> float:
         return math.log(max(size, 1e-3 * self.aim))  # nothing left: far below any plan
-
-
-_LARGEST = 60.0
-_LARGEST_UNIT = 0.3
