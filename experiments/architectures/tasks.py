@@ -27,6 +27,7 @@ class Task:
         epochs: the length of a training.
         rate: the largest learning rate.
         adam: AdamW instead of SGD with momentum 0.9.
+        decay: weight decay of SGD.
         macs: the part of the MACs that has to be left.
         bfloat16: arithmetic of the training; the weights are float32.
         reconstructs: whether the network returns its input (an autoencoder) instead of a class.
@@ -40,6 +41,7 @@ class Task:
     rate: float
     macs: float
     adam: bool = False
+    decay: float = 0.0
     bfloat16: bool = False
     reconstructs: bool = False
     seeds: int = 3
@@ -68,7 +70,7 @@ class Task:
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         if self.adam:
             return torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.0)
-        return torch.optim.SGD(model.parameters(), lr=self.rate, momentum=0.9)
+        return torch.optim.SGD(model.parameters(), lr=self.rate, momentum=0.9, weight_decay=self.decay)
 
     def loss(self, outputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         return F.mse_loss(outputs, images.flatten(1)) if self.reconstructs else F.cross_entropy(outputs, labels)
@@ -91,9 +93,18 @@ TASKS = {
         networks.Autoencoder, "mnist", 20_000, epochs=15, rate=1e-3, adam=True, macs=0.25, reconstructs=True
     ),
     "recurrent": Task(networks.RecurrentNetwork, "mnist", 20_000, epochs=6, rate=2e-3, adam=True, macs=0.25),
-    "mobile": Task(networks.MobileNet, "fashion-mnist", 12_000, epochs=8, rate=0.1, macs=0.4),
+    "mobile": Task(networks.MobileNet, "fashion-mnist", 12_000, epochs=8, rate=0.1, macs=0.4, decay=5e-4),
     "transformer": Task(networks.VisionTransformer, "fashion-mnist", 12_000, epochs=6, rate=1e-3, adam=True, macs=0.4),
     "resnet": Task(
-        networks.ResNet20, "cifar-10", 50_000, epochs=8, rate=0.1, macs=0.4, bfloat16=True, seeds=1, batch=128
+        networks.ResNet20,
+        "cifar-10",
+        50_000,
+        epochs=8,
+        rate=0.1,
+        macs=0.4,
+        decay=5e-4,
+        bfloat16=True,
+        seeds=1,
+        batch=128,
     ),
 }
