@@ -69,7 +69,7 @@ class _Window(NamedTuple):
 
 def _window(size: Size, regularizer: Regularizer) -> _Window:
     units = regularizer.units
-    if size.counts_units and units is not None and units.terms and units.kept_norms:
+    if size.counts_units and units is not None and units.terms and units.keeps_norms:
         return _Window(0.0, 0.0, min(1.1, math.sqrt(size.full / size.asked)), latest=0.6, stronger=8.0)
     return _Window(0.92, 1.0, 1.04, latest=1.0, stronger=math.inf)
 

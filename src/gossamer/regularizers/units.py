@@ -124,6 +124,9 @@ class Units:
     """The units of a regularizer, its terms on them, and the weights that keep their norms.
 
     It changes with the model: when units are removed during training, `cut_` removes them here.
+
+    Attributes:
+        keeps_norms: whether any weight of the whole model keeps its norm, be it in another stage of a pipeline.
     """
 
     def __init__(
@@ -133,10 +136,12 @@ class Units:
         kept_norms: Iterable[KeptNorm],
         notes: Iterable[str],
         stage: Stage | None = None,
+        keeps_norms: bool | None = None,
     ) -> None:
         self.slices = tuple(slices)
         self.terms = tuple(terms)
         self.kept_norms = tuple(kept_norms)
+        self.keeps_norms = bool(self.kept_norms) if keeps_norms is None else keeps_norms
         self.notes = tuple(notes)
         self.stage = stage  # what this process has of a pipeline
         self.version = 0  # counts the calls of `cut_`
@@ -149,7 +154,7 @@ class Units:
         require_trained(slices)
         kept_norms = [replace(kept, weight=stage.locate(kept.weight)) for kept in self.kept_norms]
         here = [kept for kept in kept_norms if not isinstance(kept.weight, RemoteWeight)]
-        return Units(slices, self.terms, here, self.notes, stage)
+        return Units(slices, self.terms, here, self.notes, stage, self.keeps_norms)
 
     def place(self) -> None:
         """Take the parameters that are sharded now for those to come.

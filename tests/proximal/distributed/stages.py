@@ -100,6 +100,7 @@ TARGETS = [
     ((Stream, ("integrated_tl1", EXAMPLE), None, "SGD"), Target(bytes=3700)),
     ((Stream, ("integrated_tl1", EXAMPLE), None, "SGD"), Target(dense_flops=0.562)),
     ((Images, ("l1", EXAMPLE), None, "Adam"), Target(flops=0.3)),
+    ((Images, ("unit_tl1", EXAMPLE), None, "SGD"), Target(dense_params=0.5)),  # only the first stage keeps norms
     ((Images, ("group_lasso", {}), None, "SGD"), Target(params=0.3)),
 ]
 
