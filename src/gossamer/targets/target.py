@@ -92,7 +92,7 @@ class Reached:
         target: the target.
         full: size of the full network: weights, MACs or bytes.
         before: size to which the strength had led.
-        after: size after the last cut; below the target by less than one weight or unit.
+        after: size after the last cut; below the target by less than one weight, or than a unit that could stay.
         step: number of the step after which the cut was taken.
         strength: the strength at that moment.
     """

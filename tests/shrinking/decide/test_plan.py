@@ -88,6 +88,7 @@ def test_the_table(model: Net) -> None:
     lines = str(gossamer.plan(model, EXAMPLE, form="module")).splitlines()
     assert lines[0] == "62 of 71 parameters stay (87.3%), as a module."
     assert lines[1].split() == ["units", "before", "after", "unread", "constant", "kept", "because"]
+    assert lines.pop() == "changed: 4 parameters, 2 attributes; `changes` names them"
     assert [line.split(maxsplit=5) for line in lines[2:]] == [
         ["first.weight:0", "6", "6", "0", "0", "its size is hard-coded in forward (6)"],
         ["second.weight:0", "5", "4", "0", "1"],
@@ -153,3 +154,7 @@ def test_the_plan_names_everything_that_changes(in_place: bool) -> None:
     assert "attribute attention.num_heads: 4 -> 3" in lines
     assert "parameter mix.bias: created, (8,)" in lines
     assert not any("positions" in line for line in lines)
+    counted = [line for line in str(plan).splitlines() if line.startswith("changed: ")]
+    assert len(counted) == 1
+    for kind, plural in {"parameter": "parameters", "buffer": "buffers", "class": "class"}.items():
+        assert f"{sum(change.kind == kind for change in plan.changes)} {plural}" in counted[0]

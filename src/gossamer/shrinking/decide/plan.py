@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -173,13 +174,22 @@ class Plan:
         for row in rows:
             cells = [row[0].ljust(widths[0]), *(row[c].rjust(widths[c]) for c in range(1, 5)), row[5]]
             lines.append("  ".join(cells).rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._changed()])
+
+    def _changed(self) -> list[str]:
+        """A line that counts the changes, which are too many to show."""
+        kinds = Counter(change.kind for change in self.changes)
+        told = [f"{count:,} {_PLURALS[kind] if count > 1 else kind}" for kind, count in kinds.items()]
+        return [f"changed: {', '.join(told)}; `changes` names them"] if told else []
 
     def _headline(self) -> str:
         if self.empty:
             return f"Nothing to remove: all {self.weights_before:,} parameters stay."
         share = self.weights_after / self.weights_before
         return f"{self.weights_after:,} of {self.weights_before:,} parameters stay ({share:.1%}), as a {self.form}."
+
+
+_PLURALS = {"parameter": "parameters", "buffer": "buffers", "attribute": "attributes", "class": "classes"}
 
 
 def copy_module(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
