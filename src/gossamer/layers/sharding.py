@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "along_dimension", "gathered", "gathered_mask", "is_sharded", "local_part", "nonzero_mask", "own_part",
-    "packed_bits", "refuse_flat_parameters", "require_whole", "reshard_", "unpacked_bits", "whole",
+    "packed_bits", "refuse_flat_parameter", "refuse_flat_parameters", "require_whole", "reshard_", "unpacked_bits", "whole",
 ]  # fmt: skip
 
 _BITS = 8
@@ -107,12 +107,29 @@ def refuse_flat_parameters(model: nn.Module) -> None:
     kind = _class("torch.distributed.fsdp", "FullyShardedDataParallel")
     for name, module in model.named_modules() if kind is not None else ():
         if isinstance(module, kind):
-            where = f"`{name}`" if name else "The model"
-            raise GossamerError(
-                f"{where} is wrapped in FullyShardedDataParallel, which cuts the parameters of all layers as one "
-                "vector. The groups of a weight cannot be told from these pieces. Use "
-                "`torch.distributed.fsdp.fully_shard` (FSDP2), which keeps the dimensions of every weight."
-            )
+            raise _flat(f"`{name}`" if name else "The model")
+
+
+def refuse_flat_parameter(module: nn.Module, attribute: str, name: str) -> None:
+    """Raise if a parameter of a layer has become a slice of such a vector since the layer was found.
+
+    The layer itself is not wrapped. With `use_orig_params=True` its parameters remain, one-dimensional and marked; else
+    plain tensors take their places.
+    """
+    path, _, own = attribute.rpartition(".")
+    holder = module.get_submodule(path)
+    parameter = holder._parameters.get(own)
+    managed = hasattr(holder, "_fsdp_use_orig_params")  # by FSDP1 or FSDP2, which keeps parameters
+    if getattr(parameter, "_fsdp_flattened", False) or (managed and not isinstance(parameter, nn.Parameter)):
+        raise _flat(f"`{name}`")
+
+
+def _flat(where: str) -> GossamerError:
+    return GossamerError(
+        f"{where} is wrapped in FullyShardedDataParallel, which cuts the parameters of all layers as one vector. The "
+        "groups of a weight cannot be told from these pieces. Use `torch.distributed.fsdp.fully_shard` (FSDP2), which "
+        "keeps the dimensions of every weight."
+    )
 
 
 def require_whole(model: nn.Module, what: str) -> None:

@@ -21,7 +21,13 @@ from gossamer.proximal.metric import Given, ParameterGroup, State, Step, StepRul
 from gossamer.proximal.native import load_kernel, load_unit_kernel
 from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.partition import Partition
-from gossamer.proximal.requirements import require_metric, require_owned, require_shards, require_values
+from gossamer.proximal.requirements import (
+    require_metric,
+    require_not_flat,
+    require_owned,
+    require_shards,
+    require_values,
+)
 from gossamer.proximal.schedules import Schedule, constant
 from gossamer.proximal.state import pending_states
 from gossamer.proximal.watch import Watch
@@ -85,6 +91,7 @@ def attach(
             regularizer, or the weights already have a regularizer; if the target cannot be reached.
     """
     _require_arguments(regularizer, metric, compile)
+    require_not_flat(regularizer)
     levels = unwrapped(optimizer)
     rule, adaptive = _step_rule(levels[-1], metric, step_size)
     require_owned(levels, regularizer)

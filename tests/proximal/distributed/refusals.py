@@ -1,5 +1,8 @@
 """What is refused, and what the error says."""
 
+from functools import partial
+from itertools import product
+
 import torch
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -25,6 +28,18 @@ def check_refusals(mesh):
         flat = FullyShardedDataParallel(built(Tokens), use_orig_params=original, device_id=torch.device("cpu"))
         refuses("FullyShardedDataParallel", gossamer.l1, flat, 1e-3)
         refuses("FullyShardedDataParallel", gossamer.measure, flat, torch.zeros(1, 2, dtype=torch.int64))
+        check_wrapped_late(original)
+
+
+def check_wrapped_late(original):
+    """FSDP1 between a recipe and `attach`: every process is told, also one with no part of the weight."""
+    model = built(Tokens)
+    recipes = [gossamer.l1(model, 1e-3), gossamer.unit_tl1(model, 1e-3, example=torch.arange(8))]
+    flat = FullyShardedDataParallel(model, use_orig_params=original, device_id=torch.device("cpu"))
+    for regularizer, target in product(recipes, (None, gossamer.Target(params=0.5))):
+        optimizer = torch.optim.SGD(flat.parameters(), lr=0.1)
+        late = partial(gossamer.attach, optimizer, regularizer, target=target, steps=100)
+        refuses("embed.weight` is wrapped in FullyShardedDataParallel", late)
 
 
 def attach_rule(rule: Rule, penalty: Penalty, model: nn.Module) -> None:
