@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "along_dimension", "gathered", "gathered_mask", "is_sharded", "local_part", "nonzero_mask", "own_part",
-    "packed_bits", "refuse_flat_parameter", "refuse_flat_parameters", "require_whole", "reshard_", "unpacked_bits", "whole",
+    "packed_bits", "refuse_flat_parameter", "refuse_flat_parameters", "require_whole", "reshard_", "unpacked_bits",
+    "whole",
 ]  # fmt: skip
 
 _BITS = 8
