@@ -145,6 +145,36 @@ def test_a_cache_in_the_outputs():
     assert gossamer.shrink(model, {"x": X, "use_cache": False}).first.out_features == 4
 
 
+DETR = {"layers": 1, "attention_heads": 4, "ffn_dim": 48}
+
+
+def test_detection_with_queries():
+    """DETR: a convolutional backbone, masks of padding, queries that are parameters, several outputs."""
+    transformers = pytest.importorskip("transformers")
+    backbone = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", out_features=["stage2"]
+    )
+    sizes = {f"{part}_{name}": count for part in ("encoder", "decoder") for name, count in DETR.items()}
+    config = transformers.DetrConfig(
+        **sizes,
+        **{"d_model": 32, "num_queries": 5, "num_labels": 3, "backbone_config": backbone},
+        **{"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None},
+    )
+    torch.manual_seed(0)
+    model = transformers.DetrForObjectDetection(config).eval()
+    hidden = [part for name, part in model.named_modules() if name.endswith("fc1")]
+    with torch.no_grad():
+        for layer in hidden:
+            layer.weight[:20], layer.bias[:20] = 0, 0
+    small = gossamer.shrink(model, torch.randn(2, 3, 64, 64), form="module")
+    assert {part.out_features for name, part in small.named_modules() if name.endswith("fc1")} == {28}
+    for size in (64, 96):
+        x = torch.randn(3, 3, size, size)
+        with torch.no_grad():
+            torch.testing.assert_close(small(x).logits, model(x).logits)
+            torch.testing.assert_close(small(x).pred_boxes, model(x).pred_boxes)
+
+
 class Windows(nn.Module):
     """As in Swin: the forward lowers its window size at small inputs, and keeps it there."""
 

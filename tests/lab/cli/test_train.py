@@ -89,6 +89,18 @@ def test_a_target_is_hit_by_the_run_and_its_baseline(tmp_path: Path, capsys: pyt
     assert (dense.params_kept, dense.target) == (1.0, None)
 
 
+@pytest.mark.parametrize("kind", ["dense-params", "dense-flops"])
+@pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
+def test_what_shrink_leaves_is_what_was_asked_for(tmp_path: Path, kind: str) -> None:
+    command = ["train", "digits", f"--target-{kind}", "20%", "--epochs", "8", "--run-dir", str(tmp_path / "run")]
+    assert CliRunner().invoke(app, [*command, "--json"]).exit_code == 0
+    result = RunDirectory(tmp_path / "run").read_result()
+    assert result.target is not None
+    assert (result.target["kind"], result.target["value"]) == (kind.replace("-", "_"), 0.2)
+    left = result.small["weights" if kind == "dense-params" else "macs"]
+    assert 0.1 < left / result.target["full"] <= 0.2
+
+
 @pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_a_file_fits_the_bytes_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, target_bytes=30_000, epochs=8) == 0
