@@ -2,11 +2,14 @@
 
 A checkpoint holds the fingerprint of the configuration and metrics that it belongs to, and the one before it is kept:
 a damaged file, or one of another run, is refused, and the run continues from the previous checkpoint if that is whole.
+Nothing in a file is trusted: reading one takes time and memory in proportion to its size, whoever wrote it.
 """
 
 from __future__ import annotations
 
 import io
+import pickletools
+import re
 import shutil
 import warnings
 import zipfile
@@ -26,6 +29,23 @@ from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.progress import Progress
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+
+# What `torch.load` needs. It ignores case, so that a name with letters would be one member for many storages.
+_MEMBER = re.compile(r"data\.pkl|version|byteorder|data/[0-9]+")
+
+# Operations by which `torch.save` writes plain data and tensors. Others copy what was read before, or call more.
+_OPERATIONS = frozenset((
+    "PROTO", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
+    "BINUNICODE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE", "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT",
+    "SETITEM", "SETITEMS", "GLOBAL", "BINPERSID", "REDUCE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET",
+))  # fmt: skip
+
+# `torch.load` allows more: `bytearray(n)`, for one, takes n bytes of memory for a few in the file.
+_GLOBALS = frozenset((
+    "collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch.BoolStorage", "torch.ByteStorage",
+    "torch.ShortStorage", "torch.IntStorage", "torch.LongStorage", "torch.HalfStorage", "torch.BFloat16Storage",
+    "torch.FloatStorage", "torch.DoubleStorage",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,9 +113,10 @@ def load_checkpoint(run: RunDirectory, model: nn.Module) -> Checkpoint | None:
 
 def _load(path: Path, run: RunDirectory, model: nn.Module) -> Checkpoint:
     try:
-        _check_archive(path)
-        state: dict[str, Any] = torch.load(path, weights_only=True)
-        _check_memory(state)
+        members = _members(path)
+        _check_pickle(members.get("data.pkl", b""))
+        state: dict[str, Any] = torch.load(_archive(members), weights_only=True)
+        _check_memory(state, sum(map(len, members.values())))
         checkpoint = Checkpoint(Progress(**state["progress"]), state["parameters"], state["optimizer"])
         # Checkpoints of earlier versions have no fingerprint.
         if "fingerprint" in state and state["fingerprint"] != run.fingerprint(checkpoint.progress.epoch):
@@ -122,23 +143,62 @@ def _unpack(packed: Tensor, model: nn.Module) -> None:
         load(file, model)
 
 
-def _check_archive(path: Path) -> None:
-    """Verify the checksums of the archive, which `torch.load` does not, and that it unpacks to no more than it is."""
+def _members(path: Path) -> dict[str, bytes]:
+    """Read the members of the archive by their names in its folder, and verify the checksums, unlike `torch.load`."""
     with zipfile.ZipFile(path) as archive:
-        if sum(member.file_size for member in archive.infolist()) > path.stat().st_size:
+        listed = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in listed):
+            raise GossamerError("it is compressed, which no checkpoint is")
+        if sum(max(member.file_size, member.compress_size) for member in listed) > path.stat().st_size:
             raise GossamerError("it would unpack to more than its own size")
-        if damaged := archive.testzip():
-            raise GossamerError(f"wrong checksum of {damaged}")
+        names = {member.filename.partition("/")[2]: member for member in listed}
+        return {name: archive.read(member) for name, member in names.items() if _MEMBER.fullmatch(name)}
 
 
-def _check_memory(state: object) -> None:
-    """Refuse tensors that claim more elements than are stored: copies of them could fill the memory."""
-    if isinstance(state, Tensor):
-        if state.layout is not torch.strided or state.nbytes > state.untyped_storage().nbytes():
-            raise GossamerError(f"a tensor of shape {tuple(state.shape)} has fewer elements stored")
-    elif isinstance(state, Mapping):
-        for value in state.values():
-            _check_memory(value)
-    elif isinstance(state, list | tuple):
-        for value in state:
-            _check_memory(value)
+def _archive(members: Mapping[str, bytes]) -> io.BytesIO:
+    """Pack the members again: `torch.load` could find others in the file than those that were checked."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(f"archive/{name}", member)
+    content.seek(0)
+    return content
+
+
+def _check_pickle(content: bytes) -> None:
+    """Refuse what could take far more memory or time than it has bytes.
+
+    Only names may be used twice. Lists, tuples and tensors then form a tree: in a few bytes, references to references
+    would make a structure that takes for ever to walk or to copy.
+    """
+    names: set[object] = set()  # places of the memo that hold a text or a global
+    previous = ""
+    for operation, argument, _ in pickletools.genops(content):
+        name = operation.name
+        if name not in _OPERATIONS:
+            raise GossamerError(f"it contains the pickle operation {name}, which no checkpoint has")
+        if name == "GLOBAL" and (called := str(argument).replace(" ", ".")) not in _GLOBALS:
+            raise GossamerError(f"it contains {called:.80}, which no checkpoint has")
+        if name in ("BINPUT", "LONG_BINPUT"):
+            if previous in ("BINUNICODE", "GLOBAL"):
+                names.add(argument)
+            else:
+                names.discard(argument)
+        elif name in ("BINGET", "LONG_BINGET") and argument not in names:
+            raise GossamerError("it contains one object in several places, which no checkpoint does")
+        previous = name
+
+
+def _check_memory(state: object, stored: int) -> None:
+    """Refuse tensors that are larger than what is stored, as views of it can be: copies could fill the memory."""
+    pending, claimed = [state], 0
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor):
+            claimed += value.nbytes
+        elif isinstance(value, Mapping):
+            pending += value.values()
+        elif isinstance(value, list | tuple):
+            pending += value
+    if claimed > stored:
+        raise GossamerError(f"its tensors claim {claimed} bytes, and only {stored} are stored")

@@ -197,22 +197,97 @@ def test_files_of_a_run_are_bound_to_each_other(start: StartTraining, config: Tr
     assert "does not belong" in resumed()
 
 
-def hostile_archive(path: Path, edit: Callable[[dict[str, object]], object]) -> None:
-    state = torch.load(path, weights_only=True)
-    edit(state)
-    torch.save(state, path)
+def write_archive(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(f"archive/{name}", content)
 
 
-def test_small_checkpoint_cannot_ask_for_much_memory(run: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
+@pytest.fixture
+def members(run: RunDirectory, small_network: Callable[[], nn.Module]) -> dict[str, bytes]:
+    """What is in the archive of a checkpoint."""
     model = small_network()
     save_checkpoint(run, model, trained(model), PROGRESS)
-    whole = run.checkpoint.read_bytes()
-    hostile_archive(run.checkpoint, lambda state: state.update(model=torch.zeros(1, dtype=torch.uint8).expand(2**31)))
-    with pytest.raises(GossamerError, match="fewer elements stored"):
-        load_checkpoint(run, model)
-    with zipfile.ZipFile(io.BytesIO(whole)) as archive, zipfile.ZipFile(run.checkpoint, "w") as bomb:
-        for member in archive.infolist():
-            bomb.writestr(member.filename, archive.read(member))
-        bomb.writestr("archive/data/9", bytes(2**20), zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(run.checkpoint) as archive:
+        return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+
+
+# Lists of two references to the list before: as many leaves as 2 to the power of their number.
+DOUBLED = b"".join(b"]q" + bytes([n + 1]) + b"(h" + bytes([n]) + b"h" + bytes([n]) + b"e" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("pickle", "found"),
+    [
+        (b"cbuiltins\nbytearray\nJ\x00\x00\x00\x10\x85R.", r"builtins\.bytearray"),
+        (b"cbuiltins\nset\n](K\x01K\x02e\x85R.", r"builtins\.set"),
+        (b"]q\x00" + DOUBLED + b".", "one object in several places"),
+        (b")q\x00(h\x00h\x00t.", "one object in several places"),
+        (b"X\x01\x00\x00\x00aq\x00]q\x00(h\x00h\x00e.", "one object in several places"),
+        (b"]2\x86.", "the pickle operation DUP"),
+        (b"]}b.", "the pickle operation BUILD"),
+        (b"X\xff\xff\xff\x7fa.", "expected 2147483647 bytes"),
+        (b"]", "exhausted before seeing STOP"),
+    ],
+    ids=["bytearray", "set", "lists", "tuple", "reused name", "copy", "state", "text", "cut"],
+)
+def test_a_pickle_that_asks_for_more_than_it_holds(
+    run: RunDirectory,
+    small_network: Callable[[], nn.Module],
+    members: dict[str, bytes],
+    pickle: bytes,
+    found: str,
+) -> None:
+    write_archive(run.checkpoint, {**members, "data.pkl": b"\x80\x02" + pickle})
+    with pytest.raises(GossamerError, match=rf"checkpoint\.pt is corrupt.*{found}.*--overwrite"):
+        load_checkpoint(run, small_network())
+
+
+def test_tensors_that_claim_more_than_is_stored(
+    run: RunDirectory, small_network: Callable[[], nn.Module], members: dict[str, bytes]
+) -> None:
+    del members
+    whole = torch.load(run.checkpoint, weights_only=True)
+    stored = torch.zeros(4096)
+    for model in (torch.zeros(1, dtype=torch.uint8).expand(2**31), [stored.view(64, 64) for _ in range(4)]):
+        torch.save({**whole, "model": model}, run.checkpoint)
+        with pytest.raises(GossamerError, match=r"its tensors claim .* bytes, and only .* are stored"):
+            load_checkpoint(run, small_network())
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is(
+    run: RunDirectory, small_network: Callable[[], nn.Module], members: dict[str, bytes]
+) -> None:
+    write_archive(run.checkpoint, {**members, "data/9": bytes(2**20)}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(GossamerError, match="compressed"):
+        load_checkpoint(run, small_network())
+    write_archive(run.checkpoint, members)
+    content = run.checkpoint.read_bytes()
+    entry = content.rindex(b"PK\x01\x02")  # the last entry of the directory; its sizes are at 20 and 24
+    size = (2**30).to_bytes(4, "little")
+    run.checkpoint.write_bytes(content[: entry + 20] + 2 * size + content[entry + 28 :])
     with pytest.raises(GossamerError, match="more than its own size"):
-        load_checkpoint(run, model)
+        load_checkpoint(run, small_network())
+
+
+def test_one_member_is_not_many_storages(
+    run: RunDirectory, small_network: Callable[[], nn.Module], members: dict[str, bytes]
+) -> None:
+    pickle = members["data.pkl"].replace(b"X\x01\x00\x00\x000", b"X\x01\x00\x00\x00A", 1)
+    assert pickle != members["data.pkl"]
+    write_archive(run.checkpoint, {**members, "data.pkl": pickle, "data/a": members["data/0"]})
+    with pytest.raises(GossamerError, match=r"is corrupt.*data/A"):
+        load_checkpoint(run, small_network())
+
+
+def test_what_is_loaded_is_what_was_checked(
+    run: RunDirectory, small_network: Callable[[], nn.Module], members: dict[str, bytes]
+) -> None:
+    del members
+    other = io.BytesIO()
+    torch.save({}, other, _use_new_zipfile_serialization=False)
+    # A zip archive may follow anything; torch looks at the start of the file.
+    run.checkpoint.write_bytes(other.getvalue() + run.checkpoint.read_bytes())
+    checkpoint = load_checkpoint(run, small_network())
+    assert checkpoint is not None
+    assert checkpoint.progress == PROGRESS
