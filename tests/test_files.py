@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ import torch
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.files import abandoned, check_can_write, staged, write_atomically
+from gossamer.files import abandoned, check_can_write, lock_folder, staged, write_atomically
 from gossamer.store import load, save
 
 
@@ -123,6 +126,79 @@ def test_killed_process_leaves_the_old_file(tmp_path: Path) -> None:
     assert abandoned(path) == [left]
     save(model, path)
     assert torch.equal(load(path, nn.Linear(1, 1)).bias, model.bias)
+    assert list(tmp_path.iterdir()) == [path]  # whoever writes the file next tidies up
+
+
+@pytest.mark.parametrize("name", ["net", "net[1]"])
+def test_a_folder_is_removed_when_nobody_writes_into_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    left = tmp_path / f".{name}.killed.partial"
+    left.mkdir()
+    (left / name).write_text("half")
+    with staged(path) as slow:
+        assert not left.exists()
+        slow.write_text("slow")
+        write_atomically(path, b"fast")
+        check_can_write(path)
+        assert slow.exists()
+    assert path.read_text() == "slow"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def make(**names: str) -> str:
+        folder = tmp_path / f"{names['prefix']}{len(made)}{names['suffix']}"
+        folder.mkdir()
+        made.append(folder)
+        if len(made) == 1:  # as another process does that finds it without a lock
+            folder.rmdir()
+        return str(folder)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    write_atomically(tmp_path / "net", b"content")
+    assert len(made) == 2
+    assert (tmp_path / "net").read_bytes() == b"content"
+
+
+def test_without_locks_files_are_still_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    (tmp_path / ".net.other.partial").mkdir()
+    write_atomically(tmp_path / "net", b"content")
+    assert (tmp_path / "net").read_bytes() == b"content"
+    assert (tmp_path / ".net.other.partial").exists()  # it may be in use
+
+
+@pytest.mark.parametrize("made_again", [True, False])
+def test_a_lock_is_that_of_the_folder_which_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_again: bool
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    flock = fcntl.flock
+
+    def removed_meanwhile(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        folder.rmdir()
+        if made_again:
+            folder.mkdir()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    if not made_again:
+        with pytest.raises(FileNotFoundError):
+            lock_folder(folder)
+        return
+    descriptor = lock_folder(folder)
+    with pytest.raises(BlockingIOError):
+        lock_folder(folder)
+    os.close(descriptor)
 
 
 def test_content_is_written_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -5,16 +5,17 @@ Write beside the target, flush to the disk, rename.
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gossamer.errors import GossamerError
 
-__all__ = ["abandoned", "append_line", "check_can_write", "flush", "staged", "write_atomically"]
+__all__ = ["abandoned", "append_line", "check_can_write", "flush", "lock_folder", "staged", "write_atomically"]
 
 
 @contextmanager
@@ -24,22 +25,21 @@ def staged(path: str | os.PathLike[str]) -> Iterator[Path]:
     The temporary file lies in a new folder beside the target, on the same file system, so that the last step is a
     rename, which is atomic. Companion files written into that folder are moved first: whoever sees the file sees its
     companions too. On an error the folder is removed, and the old file is unchanged. A process that is killed leaves
-    at most that folder (see `abandoned`), which nothing reads.
+    at most that folder (see `abandoned`), which nothing reads, and which the next one that writes the file removes.
     """
-    target, folder = _begin(path)
-    try:
-        yield folder / target.name
-        _publish(folder, target)
-    except OSError as error:
-        raise _cannot_write(target, error) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    target = _target(path)
+    with _folder_beside(target) as folder:
+        try:
+            yield folder / target.name
+            _publish(folder, target)
+        except OSError as error:
+            raise _cannot_write(target, error) from error
 
 
 def check_can_write(path: str | os.PathLike[str]) -> None:
     """An error if `staged(path)` could not begin: before work is done whose result would be lost."""
-    _, folder = _begin(path)
-    folder.rmdir()
+    with _folder_beside(_target(path)):
+        pass
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
@@ -70,20 +70,77 @@ def flush(path: Path) -> None:
 
 
 def abandoned(path: Path) -> list[Path]:
-    """The temporary folders that killed processes have left while they wrote `path`."""
-    return sorted(path.parent.glob(f".{path.name}.*.partial")) if path.parent.is_dir() else []
+    """The temporary folders beside `path`: of processes that were killed while they wrote it, or that write it now."""
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.partial")) if path.parent.is_dir() else []
 
 
-def _begin(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """The file to write, and a new folder beside it."""
+def lock_folder(path: Path) -> int:
+    """Lock the folder at `path`; return its descriptor. The lock ends when that is closed, or with the process.
+
+    Raises:
+        BlockingIOError: If another descriptor holds the lock.
+        FileNotFoundError: If there is no such folder.
+    """
+    import fcntl  # not on Windows, where folders cannot be locked
+
+    while True:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held the lock before may have removed the folder, and a third may have made it again.
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """The file to write."""
     # Follow a symbolic link: the file that it points to is replaced, and the link stays.
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         raise GossamerError(f"cannot write {str(target)!r}: it is not a plain file. Give the path of a file.")
+    return target
+
+
+@contextmanager
+def _folder_beside(target: Path) -> Iterator[Path]:
+    """A temporary folder, locked as long as it is in use. Those that are not locked are abandoned, and removed."""
     try:
-        return target, Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        if os.name == "posix":
+            _remove_abandoned(target)
+        folder, descriptor = _new_folder(target)
     except OSError as error:
         raise _cannot_write(target, error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _new_folder(target: Path) -> tuple[Path, int | None]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        if os.name != "posix":
+            return folder, None
+        try:
+            return folder, lock_folder(folder)
+        except (BlockingIOError, FileNotFoundError):  # another process took it for abandoned before it was locked
+            continue
+        except OSError:  # a file system without locks: nobody can lock the folder to remove it either
+            return folder, None
+
+
+def _remove_abandoned(target: Path) -> None:
+    for folder in abandoned(target):
+        with suppress(OSError):  # in use, or of another user
+            descriptor = lock_folder(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(descriptor)
 
 
 def _publish(folder: Path, target: Path) -> None:

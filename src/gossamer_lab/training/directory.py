@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gossamer.errors import GossamerError
-from gossamer.files import abandoned, flush, write_atomically
+from gossamer.files import abandoned, flush, lock_folder, write_atomically
 from gossamer_lab.training.checksum import sealed, unsealed
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
@@ -91,21 +91,23 @@ class RunDirectory:
         What a killed process has left half-written is removed: whoever holds the lock is the only writer.
 
         Raises:
-            GossamerError: If another run holds the lock.
+            GossamerError: If another run holds the lock, or the folder is gone.
         """
         if os.name != "posix":  # a folder cannot be locked elsewhere
             yield
             return
-        import fcntl
-
-        descriptor = os.open(self.path, os.O_RDONLY)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise GossamerError(
-                    f"Another run is in progress in {self.path}. Wait for it to finish, or choose another folder."
-                ) from None
+            descriptor = lock_folder(self.path)
+        except BlockingIOError:
+            raise GossamerError(
+                f"Another run is in progress in {self.path}. Wait for it to finish, or choose another folder."
+            ) from None
+        except FileNotFoundError:
+            raise GossamerError(
+                f"{self.path} was deleted before the run could begin, by `--overwrite` of another one or by hand. "
+                "Start the run again, or choose another folder."
+            ) from None
+        try:
             self._remove_partial_files()
             yield
         finally:

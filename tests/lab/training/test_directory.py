@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,6 +122,29 @@ def test_a_locked_folder_is_neither_locked_again_nor_cleared(tmp_path: Path, con
         pass
     clear(run.path)
     assert not run.path.exists()
+
+
+@pytest.mark.parametrize("made_again", [True, False])
+def test_two_runs_never_hold_the_lock_of_one_path(
+    tmp_path: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, made_again: bool
+) -> None:
+    run = open_run(tmp_path / "run", config)
+    flock = fcntl.flock
+
+    def cleared_meanwhile(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        clear(run.path)
+        if made_again:
+            open_run(run.path, config)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", cleared_meanwhile)
+    if not made_again:
+        with pytest.raises(GossamerError, match=r"was deleted before.*Start the run again"), run.lock():
+            pass
+        return
+    with run.lock(), pytest.raises(GossamerError, match="in progress"), RunDirectory(run.path).lock():
+        pass
 
 
 def test_a_file_is_no_folder(tmp_path: Path, config: TrainingConfig) -> None:
