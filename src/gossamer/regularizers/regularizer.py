@@ -183,7 +183,11 @@ class Regularizer:
                 "of each stage with one optimizer, or choose the layers of each optimizer by `only` before `on`."
             )
         if all(isinstance(rule.weight, RemoteWeight) for rule in rules):
-            raise GossamerError(f"This {type(optimizer).__name__} trains none of the weights of this regularizer.")
+            raise GossamerError(
+                f"This {type(optimizer).__name__} trains none of the weights of this regularizer, such as "
+                f"`{self.rules[0].name}`, so that the penalty would do nothing. Make both of one model, the optimizer "
+                "of the parameters that it has now."
+            )
         units = None if self.units is None else self.units.owned_by({id(rule.weight.parameter) for rule in rules})
         return replace(self, rules=rules, units=units)
 

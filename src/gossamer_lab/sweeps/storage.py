@@ -72,14 +72,14 @@ def exclusive_writer(storage: Path) -> Iterator[None]:
 def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
     """Open an existing storage."""
     if fault := file_fault(path):
-        raise GossamerError(f"{path} is not a usable Optuna storage: {fault}.")
+        raise _unusable(path, fault)
     try:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as connection:
             connection.execute("SELECT * FROM version_info")  # a table of every Optuna storage
         with readable(str(path)):
             storage = _connect(path, skip_table_creation=True)
     except (sqlite3.Error, RuntimeError) as error:  # RuntimeError: tables of another Optuna version
-        raise GossamerError(f"{path} is not a usable Optuna storage: {error}.") from None
+        raise _unusable(path, error) from None
     try:
         yield storage
     finally:
@@ -214,6 +214,13 @@ def _connect(path: Path, *, skip_table_creation: bool) -> optuna.storages.RDBSto
         f"sqlite:///{quote(str(path.resolve()))}",
         engine_kwargs={"connect_args": {"timeout": _BUSY_SECONDS}},
         skip_table_creation=skip_table_creation,
+    )
+
+
+def _unusable(path: Path, reason: object) -> GossamerError:
+    return GossamerError(
+        f"{path} is not a usable Optuna storage: {str(reason).rstrip('.')}. Restore a copy of it, or choose "
+        "another `storage`."
     )
 
 

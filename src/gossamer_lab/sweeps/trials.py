@@ -54,13 +54,17 @@ def read_trials(path: Path) -> list[Trial]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise GossamerError(f"{path} cannot be read: {error}.") from None
+        raise GossamerError(f"{path} cannot be read: {error}. Give a file that `write_trials` wrote.") from None
     trials = []
     for number, line in enumerate(lines, start=1):
         try:
             trials.append(_from_line(line))
-        except (ValueError, TypeError, KeyError) as error:
-            raise GossamerError(f"{path}, line {number}, is not a trial: {error}.") from None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise GossamerError(
+                f"{path}, line {number}, is not a trial: {reason}. Restore the file from a copy, or delete it and "
+                "evaluate its trials again."
+            ) from None
     return trials
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NoReturn
@@ -31,6 +32,9 @@ __all__ = ["RENAMED", "TrainingConfig"]
 
 # Written to every configuration file, so that a JSON file of another program is never taken for one.
 _FORMAT = "gossamer-run-1"
+
+# Not `--overwrite`, which deletes no file that could be of another program.
+_WAY_OUT = "Restore the file from a copy, or choose another `--run-dir`."
 
 # Fields by the names they had in the first run directories and result files. Such files are still read under these
 # names, and fingerprints still hash them: committed tuning results are stored under fingerprints.
@@ -253,19 +257,24 @@ class TrainingConfig:
         try:
             values: Any = json.loads(text)
         except (ValueError, RecursionError) as error:
-            _reject(f"Not a run configuration: not JSON ({error}).")
-        if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
-            _reject(f'Not a run configuration: "format" is not {_FORMAT!r}.')
+            _reject(f"Not a run configuration: it is not JSON ({error}). {_WAY_OUT}")
+        if not isinstance(values, dict):
+            _reject(f'Not a run configuration: it is {reprlib.repr(values)}, which has no "format". {_WAY_OUT}')
+        if (received := values.pop("format", None)) != _FORMAT:
+            _reject(
+                f'Not a run configuration: its "format" is {reprlib.repr(received)}, not {_FORMAT!r}. It may be of '
+                f"another program. {_WAY_OUT}"
+            )
         try:
             values = unsealed(values)
         except ValueError as error:
-            _reject(
-                f"Not a run configuration as it was written: {error}. Restore the file, or start the run anew with "
-                "`--overwrite`."
-            )
+            _reject(f"Not a run configuration as it was written: {error}. {_WAY_OUT}")
         current = _current(values)
         if absent := sorted({field.name for field in fields(cls)} - _ADDED - set(current)):
-            _reject(f"Not a run configuration: {', '.join(absent)} missing.")
+            _reject(
+                f"Not a whole run configuration: {', '.join(absent)} missing, and defaults would make it another run. "
+                f"{_WAY_OUT}"
+            )
         return cls(**current)
 
     @classmethod
@@ -279,7 +288,10 @@ def _current(values: Mapping[str, Any]) -> dict[str, Any]:
     earlier = {old: new for new, old in RENAMED.items() if new not in values}
     current = {earlier.get(name, name): value for name, value in values.items()}
     if unknown := sorted(set(current) - {field.name for field in fields(TrainingConfig)}):
-        _reject(f"Not a run configuration: unknown {', '.join(unknown)}.")
+        _reject(
+            f"Not a run configuration of this version: unknown {', '.join(unknown)}, without which it would be another "
+            "run. Read it with the version of gossamer that wrote it, or restore the file from a copy."
+        )
     return current
 
 

@@ -19,6 +19,9 @@ from gossamer_lab.training.metrics import EpochMetrics, RunResult
 
 __all__ = ["RunDirectory", "clear", "open_run"]
 
+# Metrics have no other source than the training.
+_RETRAIN = "Restore it from a copy, or train again with `--overwrite`."
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -145,12 +148,15 @@ class RunDirectory:
             lines = lines[:epochs]
             metrics = [EpochMetrics(**unsealed(json.loads(line))) for line in lines]
         except (ValueError, TypeError, RecursionError) as error:
-            raise GossamerError(f"{self.metrics} is corrupt: {error}.") from None
+            raise GossamerError(f"{self.metrics} is corrupt: {error}. {_RETRAIN}") from None
         if epochs is None:
             epochs = self.read_result().epochs if self.result.exists() else len(lines)
-        expected = range(1, 1 + epochs)
-        if [line.epoch for line in metrics] != list(expected):
-            raise GossamerError(f"{self.metrics} is corrupt: epochs up to {len(expected)} are missing.")
+        # `epochs` is what a file says: a list of so many could fill the memory.
+        if len(metrics) != epochs or [line.epoch for line in metrics] != list(range(1, 1 + len(metrics))):
+            raise GossamerError(
+                f"{self.metrics} is corrupt: its lines should be the epochs from 1 to {epochs}; received "
+                f"{len(metrics)} lines, or another order. {_RETRAIN}"
+            )
         return metrics
 
     def fingerprint(self, epochs: int) -> str:
@@ -179,9 +185,15 @@ class RunDirectory:
         try:
             return RunResult(**unsealed(json.loads(self.result.read_text(encoding="utf-8"))))
         except FileNotFoundError:
-            raise GossamerError(f"{self.path} is not a finished run: it has no {self.result.name}.") from None
+            raise GossamerError(
+                f"{self.path} is not a finished run: it has no {self.result.name}. Finish it with `gossamer train "
+                "--resume`, or give the folder of a finished run."
+            ) from None
         except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise GossamerError(f"{self.result} is corrupt: {error}.") from None
+            raise GossamerError(
+                f"{self.result} is corrupt: {error}. Restore it from a copy, or delete it and resume the run, which "
+                "writes it again."
+            ) from None
 
 
 def _line(metrics: EpochMetrics) -> str:
@@ -213,7 +225,10 @@ def open_run(path: Path, config: TrainingConfig, *, resume: bool = False) -> Run
             "or delete its files with `--overwrite`."
         )
     if differences := run.read_config().differences(config):
-        raise GossamerError(f"{path} cannot be resumed with another configuration: it has {', '.join(differences)}.")
+        raise GossamerError(
+            f"{path} cannot be resumed with another configuration: it has {', '.join(differences)}, and its epochs so "
+            "far would not belong to the others. Resume it with its own, or choose another `--run-dir`."
+        )
     return run
 
 

@@ -174,9 +174,9 @@ def test_a_file_of_someone_else_is_left_alone(objectives, tmp_path, content):
         connection.execute("CREATE TABLE other (x)")
         connection.close()
     before = storage.read_bytes()
-    with pytest.raises(GossamerError, match="is not a usable Optuna storage"):
+    with pytest.raises(GossamerError, match=r"is not a usable Optuna storage: .*\w\. Restore .*another `storage`"):
         run_studies([(Study("s", GRID, trials=1), objectives.quadratic)], storage, workers=1)
-    with pytest.raises(GossamerError, match="is not a usable Optuna storage"):
+    with pytest.raises(GossamerError, match=r"is not a usable Optuna storage: .*\w\. Restore .*another `storage`"):
         finished_trials(storage, "s")
     assert storage.read_bytes() == before
 

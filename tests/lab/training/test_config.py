@@ -81,8 +81,9 @@ def test_differences_name_both_values() -> None:
     ("text", "complaint"),
     [
         ("{", "not JSON"),
-        ("[]", "format"),
-        (json.dumps(asdict(DIGITS)), "format"),
+        ("[1, 2]", r"it is \[1, 2\], which has no \"format\""),
+        (json.dumps(asdict(DIGITS)), r"\"format\" is None, not 'gossamer-run-1'"),
+        ('{"format": "other"}', r"\"format\" is 'other', not 'gossamer-run-1'"),
         (without_checksum(DIGITS).replace('"seed"', '"sead"'), "sead"),
         (json.dumps({"format": "gossamer-run-1", "dataset": "digits"}), "missing"),
         (without_checksum(DIGITS).replace('"seed": 0', '"seed": -4'), "seed"),
@@ -92,6 +93,17 @@ def test_differences_name_both_values() -> None:
 def test_what_is_not_a_configuration_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(GossamerError, match=complaint):
         TrainingConfig.from_json(text)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "gossamer-run-1"}', DIGITS.to_json() + "}"])
+def test_a_file_that_is_refused_has_ways_out(text: str) -> None:
+    with pytest.raises(GossamerError, match="Restore the file from a copy, or choose another `--run-dir`"):
+        TrainingConfig.from_json(text)
+
+
+def test_a_field_of_another_version_is_named_with_the_way_out() -> None:
+    with pytest.raises(GossamerError, match=r"unknown later.*version of gossamer that wrote it"):
+        TrainingConfig.from_dict({**asdict(DIGITS), "later": 1})
 
 
 @pytest.mark.parametrize(

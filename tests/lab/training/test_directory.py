@@ -58,7 +58,7 @@ def test_a_folder_with_a_run_is_left_alone_and_the_ways_out_are_named(tmp_path: 
 def test_resume_needs_the_same_configuration(tmp_path: Path, config: TrainingConfig) -> None:
     open_run(tmp_path, config)
     open_run(tmp_path, config, resume=True)
-    with pytest.raises(GossamerError, match=r"another configuration.*seed 0 \(not 5\)"):
+    with pytest.raises(GossamerError, match=r"another configuration.*seed 0 \(not 5\).*another `--run-dir`"):
         open_run(tmp_path, replace(config, seed=5), resume=True)
 
 
@@ -175,16 +175,23 @@ def test_lines_after_the_checkpoint_are_dropped_even_when_torn(tmp_path: Path, c
 def test_damaged_metrics_are_one_clear_error(tmp_path: Path, config: TrainingConfig, damage: str) -> None:
     run = open_run(tmp_path, config)
     run.metrics.write_text(damage)
-    with pytest.raises(GossamerError, match=r"metrics\.jsonl is corrupt"):
+    with pytest.raises(GossamerError, match=r"metrics\.jsonl is corrupt.*Restore it.*--overwrite"):
         run.truncate_metrics(1)
+
+
+def test_a_number_of_epochs_takes_no_memory(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path, config)
+    run.append_metrics(EPOCH)
+    with pytest.raises(GossamerError, match=f"epochs from 1 to {10**15}; received 1 lines"):
+        run.read_metrics(10**15)
 
 
 def test_a_result_that_is_not_there_or_damaged_is_one_clear_error(tmp_path: Path, config: TrainingConfig) -> None:
     run = open_run(tmp_path, config)
-    with pytest.raises(GossamerError, match="not a finished run"):
+    with pytest.raises(GossamerError, match=r"not a finished run.*gossamer train --resume"):
         run.read_result()
     run.result.write_text("{")
-    with pytest.raises(GossamerError, match=r"result\.json is corrupt"):
+    with pytest.raises(GossamerError, match=r"result\.json is corrupt.*delete it and resume"):
         run.read_result()
     run.result.write_text('{"dataset": "digits"}')
     with pytest.raises(GossamerError, match=r"result\.json is corrupt"):
@@ -204,7 +211,7 @@ def test_a_digit_that_was_changed_is_noticed_without_the_checkpoint(tmp_path: Pa
     run.metrics.write_text(line)
     run.write_result(RESULT)
     assert run.read_result() == RESULT
-    with pytest.raises(GossamerError, match="epochs up to 2 are missing"):  # that of the result
+    with pytest.raises(GossamerError, match="epochs from 1 to 2; received 1 lines"):  # that of the result
         run.read_metrics()
     run.result.write_text(run.result.read_text().replace('"accuracy": 0.5', '"accuracy": 0.9'))
     with pytest.raises(GossamerError, match=r"result\.json is corrupt: its checksum differs"):
