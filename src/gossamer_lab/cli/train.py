@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -38,7 +39,7 @@ from gossamer_lab.training import (
     train,
 )
 from gossamer_lab.training.fields import settings_of
-from gossamer_lab.training.processes import from_leader, leads, process_group
+from gossamer_lab.training.processes import from_leader, in_all, launcher, leads, process_group
 
 __all__ = ["run_training"]
 
@@ -75,19 +76,17 @@ def run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions)
 def _run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions) -> int:
     # One thread: the networks are small, and other numbers of threads would change the last bits of sums.
     torch.set_num_threads(1)
-    config = _configuration(dataset, settings, options)
+    config = in_all(lambda: _configuration(dataset, settings, options))
     with download_bars(silent=options.quiet) as on_download:
         from_leader(lambda: obtain(config.dataset, options.data_dir, on_download))
-        obtain(config.dataset, options.data_dir)  # of processes on other machines
-    images = load_dataset(config, options.data_dir)
+        in_all(lambda: obtain(config.dataset, options.data_dir))  # of processes on other machines
+    images = in_all(lambda: load_dataset(config, options.data_dir))
     if options.compact:
         config = replace(config, compact_every=max(1, config.epochs // COMPACTIONS))
     configs = {"": config, **_compared(config, options)}
     jobs = [_Job(folder, config, *assemble(config, images)) for folder, config in configs.items()]
 
     path = from_leader(lambda: _open_runs(dataset, options, jobs))
-    if leads() and not options.resume:
-        write_atomically(RunDirectory(path).options, to_toml(_used(jobs[0].config, options)).encode())
     # A request to terminate ends a run as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -96,7 +95,8 @@ def _run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions
         else:
             _train_along(jobs, images, path)
     except KeyboardInterrupt:
-        Display().message(f"interrupted; resume with: {_resume_command(dataset, options, path)}")
+        if leads():
+            Display().message(f"interrupted; resume with: {_resume_command(dataset, options, path)}")
         return 130
     return 0
 
@@ -152,12 +152,14 @@ def _baseline(config: TrainingConfig, name: str) -> TrainingConfig:
 
 
 def _open_runs(dataset: str, options: RunOptions, jobs: list[_Job]) -> Path:
-    """Open all run directories before the first training."""
+    """Open all run directories before the first training, and write the options of the command."""
     path = options.run_dir or _new_folder(dataset)
     if options.overwrite:
         clear(path, _BASELINES)
     for job in jobs:
         open_run(path / job.folder, job.config, resume=options.resume)
+    if not options.resume:
+        write_atomically(RunDirectory(path).options, to_toml(_used(jobs[0].config, options)).encode())
     return path
 
 
@@ -210,8 +212,11 @@ def _train_along(jobs: list[_Job], dataset: Dataset, path: Path) -> None:
 
 
 def _resume_command(dataset: str, options: RunOptions, path: Path) -> str:
-    words = ["gossamer train", dataset, "--resume", "--run-dir", str(path)]
-    return " ".join(words + ([] if options.compare else ["--no-compare"]))
+    words = [*launcher(), "train", dataset, "--resume", "--run-dir", str(path)]
+    words += [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
+    words += [] if options.compare else ["--no-compare"]
+    words += ["--distributed"] if options.distributed else []
+    return shlex.join(words)
 
 
 def _json_line(result: RunResult, path: Path) -> str:

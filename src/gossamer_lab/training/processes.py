@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,9 +16,14 @@ from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
 
-__all__ = ["data_parallel", "from_leader", "leads", "own_part", "process_count", "process_group", "summed"]
+__all__ = [
+    "data_parallel", "from_leader", "in_all", "launcher", "leads", "own_part", "process_count", "process_group",
+    "summed",
+]  # fmt: skip
 
 _Result = TypeVar("_Result")
+
+_PORT = 29500  # torchrun's own default
 
 
 @contextmanager
@@ -53,12 +58,46 @@ def leads() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
-def from_leader(call: Callable[[], _Result]) -> _Result:
-    """Call a function in the first process, and return its result in all of them."""
+def launcher() -> list[str]:
+    """The words that start this program again with as many processes, on as many machines."""
+    if not dist.is_initialized():
+        return ["gossamer"]
+    per_machine = f"--nproc-per-node={os.environ['LOCAL_WORLD_SIZE']}"
+    machines, first = os.environ["GROUP_WORLD_SIZE"], os.environ["MASTER_ADDR"]
+    over = ["--rdzv-backend=c10d", f"--rdzv-endpoint={first}:{_PORT}"]
+    several = [] if machines == "1" else [f"--nnodes={machines}", *over]
+    return ["torchrun", *several, per_machine, "-m", "gossamer_lab"]
+
+
+def in_all(call: Callable[[], _Result]) -> _Result:
+    """Call a function in every process, and return its result there. An error in any of them is raised in all.
+
+    A process that ended alone would leave the others in their next exchange, which fails without the reason.
+    """
     if not dist.is_initialized():
         return call()
-    results: list[_Result | None] = [call() if leads() else None]
-    dist.broadcast_object_list(results)
+    results: list[_Result] = []
+    own: Exception | None = None
+    try:
+        results.append(call())
+    except Exception as error:
+        own = error
+    told: list[Any] = [None] * process_count()
+    # The text only: some exceptions cannot be sent.
+    dist.all_gather_object(told, None if own is None else str(own) or repr(own))
+    if own is not None:
+        raise own
+    for text in told:
+        if text is not None:
+            raise GossamerError(text)
+    return results[0]
+
+
+def from_leader(call: Callable[[], _Result]) -> _Result:
+    """Call a function in the first process, and return its result, or raise its error, in all of them."""
+    results = [in_all(lambda: call() if leads() else None)]
+    if dist.is_initialized():
+        dist.broadcast_object_list(results)
     return results[0]  # type: ignore[return-value]
 
 
