@@ -218,7 +218,7 @@ def test_a_run_that_was_replaced_before_it_started_does_not_write(
     training = start(tmp_path)  # its directory is open, and not locked yet
     clear(tmp_path)
     open_run(tmp_path, replace(config, seed=1))
-    with pytest.raises(GossamerError, match="now holds another run"):
+    with pytest.raises(GossamerError, match=r"now holds another run.*would mix\. Choose another `--run-dir`"):
         next(training)
     assert not RunDirectory(tmp_path).metrics.exists()
 
