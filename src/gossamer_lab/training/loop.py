@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +26,7 @@ from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, save_c
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
-from gossamer_lab.training.processes import data_parallel, leads, own_part, process_count, summed
+from gossamer_lab.training.processes import data_parallel, from_leader, in_all, leads, own_part, process_count, summed
 from gossamer_lab.training.progress import Progress, learning_rate
 from gossamer_lab.training.shrunk import provenance_of, target_of, write_shrunk
 
@@ -63,20 +65,31 @@ def train(
         GossamerError: If another run is in progress in the same folder, or has replaced this one, or if the checkpoint
             cannot be used.
     """
-    with run.lock() if leads() else nullcontext():
-        if run.read_config() != config:
-            raise GossamerError(
-                f"{run.path} now holds another run, which started with `--overwrite`; their files would "
-                "mix. Choose another `--run-dir`, or wait for that run to finish and overwrite it."
-            )
+    with ExitStack() as stack:
+        from_leader(lambda: stack.enter_context(run.lock()))
+        in_all(lambda: _require_own(run, config))
         yield from _train(model, dataset, regularizer, config, run)
+
+
+def _require_own(run: RunDirectory, config: TrainingConfig) -> None:
+    """Check that this process sees the run; other machines see it on a shared file system only."""
+    if not (leads() or run.config.exists()):
+        raise GossamerError(
+            f"{run.path} holds no run on {platform.node()}, where processes of this training are. All machines have to "
+            "see the run directory: give a `--run-dir` on a file system that they share."
+        )
+    if run.read_config() != config:
+        raise GossamerError(
+            f"{run.path} now holds another run, which started with `--overwrite`; their files would "
+            "mix. Choose another `--run-dir`, or wait for that run to finish and overwrite it."
+        )
 
 
 def _train(
     model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
-    checkpoint = load_checkpoint(run, model)
+    checkpoint = in_all(lambda: load_checkpoint(run, model))
     to_channels_last(model)
     optimizer = _optimizer(model, config, checkpoint)
     steps_per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)
@@ -85,7 +98,7 @@ def _train(
         optimizer.load_state_dict(checkpoint.optimizer)
 
     progress = checkpoint.progress if checkpoint else Progress()
-    history = run.truncate_metrics(progress.epoch) if leads() else []
+    history = from_leader(lambda: run.truncate_metrics(progress.epoch))
     yield from history
     saved = -math.inf
 
@@ -119,18 +132,12 @@ def _train(
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
 
-        if leads():
-            run.append_metrics(metrics)  # before the checkpoint: a run that is killed in between repeats them
-            if progress.phase == "done" or time.perf_counter() - saved >= _CHECKPOINT_SECONDS:
-                run.sync_metrics()
-                save_checkpoint(run, model, optimizer, progress)
-                saved = time.perf_counter()
+        saved = from_leader(partial(_write_epoch, run, metrics, model, optimizer, progress, saved))
         history.append(metrics)
         yield metrics
 
     reached = None if proximal is None else proximal.reached
-    if leads():
-        _write_results(model, dataset, config, run, history, full, reached)
+    from_leader(lambda: _write_results(model, dataset, config, run, history, full, reached))
 
 
 def _optimizer(model: nn.Module, config: TrainingConfig, checkpoint: Checkpoint | None) -> torch.optim.Optimizer:
@@ -259,6 +266,23 @@ def _require_finite(objective: float, epoch: int) -> None:
             f"The training diverged: the objective is {objective} in epoch {epoch}. "
             "Lower the strength or the learning rate."
         )
+
+
+def _write_epoch(
+    run: RunDirectory,
+    metrics: EpochMetrics,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    saved: float,
+) -> float:
+    """Write the metrics and, unless one was written a moment ago, a checkpoint; return when the last one was."""
+    run.append_metrics(metrics)  # before the checkpoint: a run that is killed in between repeats them
+    if progress.phase != "done" and time.perf_counter() - saved < _CHECKPOINT_SECONDS:
+        return saved
+    run.sync_metrics()
+    save_checkpoint(run, model, optimizer, progress)
+    return time.perf_counter()
 
 
 def _write_results(
