@@ -14,11 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import gossamer
 from gossamer.targets import Size
 
-from .models import TOKENS, Tokens, batch, built, fully_sharded, optimizer_of, regularizer_of, zero_of
+from .models import POINTS, TOKENS, Tokens, batch, built, fully_sharded, optimizer_of, regularizer_of, zero_of
 from .stages import Stream, Training
 
 # Recipe and optimizer -> numbers that a step sends for each group that is split, and calls of `all_reduce` for each
-# weight; the table of docs/scaling.md. The exclusive step iterates: its numbers depend on the weights.
+# weight; the table of docs/scaling.md. The exclusive step iterates: its numbers depend on the weights, see below.
 SENT = {
     ("integrated_tl1", "SGD"): (1, 1),
     ("integrated_tl1", "Adam"): (27, 15),
@@ -40,6 +40,18 @@ def check_bytes():
         assert len(sent) == calls * len(split[groups]), (recipe, name, len(sent) / len(split[groups]))
 
 
+def check_bytes_of_exclusive():
+    """The step of exclusive sparsity sends two numbers for each group in each iteration, after the two of the table."""
+    model = fully_sharded(built(Tokens))
+    recipe = ("combined_group_exclusive", {"groups": "outputs"})
+    first, second, *iterations = sent_by(
+        model, optimizer_of("SGD", model.parameters()), regularizer_of(model, recipe, 0.1)
+    )
+    assert first == second == 8 * 8  # one weight has split groups, eight of them
+    assert iterations == [2 * first] * len(iterations)
+    assert 1 <= len(iterations) < 10
+
+
 def check_bytes_of_units():
     """A proximal step on units sends the numbers of its penalty, and one more, for each unit."""
     for name, recipe in product(("SGD", "Adam"), ("group_lasso", "group_transformed_l1")):
@@ -50,6 +62,18 @@ def check_bytes_of_units():
         units = regularizer.units
         assert sum(sent) == 8 * (numbers + 1) * units.count, (recipe, name, sum(sent) / 8 / units.count)
         assert len(sent) == (calls + 1) * len(units.buckets), (recipe, name, len(sent) / len(units.buckets))
+
+
+def check_bytes_of_kept_norms():
+    """A weight that keeps its norms sends two numbers for each block of its rows, besides what its units send."""
+    model, (x, y) = built(POINTS[0]), batch(POINTS[1])
+    regularizer = gossamer.group_lasso(model, 0.1, groups="units", example=x)
+    fully_sharded(model)
+    sent = sent_by(model, optimizer_of("SGD", model.parameters()), regularizer, x, y)
+    units = regularizer.units
+    blocks = sum(int(kept.blocks.max()) + 1 for kept in units.kept_norms)
+    assert blocks > 0
+    assert sum(sent) == 8 * (2 * units.count + 2 * blocks), (sent, units.count, blocks)
 
 
 def check_bytes_of_stages():
@@ -80,10 +104,14 @@ def check_bytes_of_zero():
 
 
 def check_bytes_of_targets():
-    """A target that counts what `shrink` leaves sends a bit for each weight, and biases as they are."""
+    """To estimate `params`, a number for each weight; for what `shrink` leaves, a bit for each, and whole biases."""
     model, (x, _) = built(Tokens), batch(TOKENS[1])
     regularizer = gossamer.l1(model, example=x)
     fully_sharded(model)
+    sent = []
+    with counting(sent):
+        Size(gossamer.Target(params=0.5), regularizer).estimate()
+    assert sent == [8] * len(regularizer.rules), sent
     size = Size(gossamer.Target(dense_params=0.5), regularizer)
     with _Gathered() as seen:
         size.exact()
@@ -112,11 +140,12 @@ def on_units(recipe):
     return model, getattr(gossamer, recipe)(model, 0.1, groups="units", example=x)
 
 
-def sent_by(model, optimizer, regularizer):
+def sent_by(model, optimizer, regularizer, x=None, y=None):
     """The bytes of each call that sends something during one step of an optimizer."""
     if regularizer is not None:
         gossamer.attach(optimizer, regularizer)
-    x, y = batch(TOKENS[1])
+    if x is None:
+        x, y = batch(TOKENS[1])
     nn.functional.cross_entropy(model(x), y).backward()
     return bytes_of(optimizer)
 

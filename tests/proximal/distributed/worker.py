@@ -18,6 +18,8 @@ from .stages import check_stage_refusals, check_stage_targets, check_stages
 from .targets import check_failure, check_resumed_zero, check_targets, check_unknown_structure
 from .traffic import (
     check_bytes,
+    check_bytes_of_exclusive,
+    check_bytes_of_kept_norms,
     check_bytes_of_stages,
     check_bytes_of_targets,
     check_bytes_of_units,
@@ -42,7 +44,9 @@ def main(folder):
     part(check_refusals, flat)
     part(check_trainings, flat)
     part(check_bytes)
+    part(check_bytes_of_exclusive)
     part(check_bytes_of_units)
+    part(check_bytes_of_kept_norms)
     part(check_bytes_of_stages)
     part(check_bytes_of_zero)
     part(check_bytes_of_targets)
