@@ -101,7 +101,11 @@ def printed_by_two(cases):
     for rank in (0, 1):
         own = [(str(folders[rank]), port, *words) for port, (folders, *words) in zip(ports, cases, strict=True)]
         processes.append(start(None, "-c", ONE_BY_ONE, json.dumps(own), RANK=str(rank), **address))
-    return [process.communicate(timeout=120)[1] for process in processes]
+    try:
+        return [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
 
 
 def test_all_processes_end_with_the_error_of_any(tmp_path):
