@@ -41,15 +41,15 @@ def check_bytes():
 
 
 def check_bytes_of_exclusive():
-    """The step of exclusive sparsity sends two numbers for each group in each iteration, after the two of the table."""
-    model = fully_sharded(built(Tokens))
+    """Combined sparsity sends what a group lasso does, one more for each group, and two in each iteration."""
     recipe = ("combined_group_exclusive", {"groups": "outputs"})
-    first, second, *iterations = sent_by(
-        model, optimizer_of("SGD", model.parameters()), regularizer_of(model, recipe, 0.1)
-    )
-    assert first == second == 8 * 8  # one weight has split groups, eight of them
-    assert iterations == [2 * first] * len(iterations)
-    assert 1 <= len(iterations) < 10
+    for name in ("SGD", "Adam"):
+        model = fully_sharded(built(Tokens))
+        sent = sent_by(model, optimizer_of(name, model.parameters()), regularizer_of(model, recipe, 0.1))
+        numbers, calls = SENT["integrated_tl1", name]
+        iterations = len(sent) - calls - 1  # one weight has split groups, eight of them
+        assert 1 <= iterations < 10, (name, sent)
+        assert sum(sent) == 8 * 8 * (numbers + 1 + 2 * iterations), (name, sent)
 
 
 def check_bytes_of_units():
