@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from gossamer.errors import GossamerError
+from gossamer.proximal.approach import FEWEST_STEPS
 from gossamer.regularizers import Regularizer
 from gossamer_lab.data import Dataset, hold_out, load
 from gossamer_lab.networks import build
@@ -21,15 +24,30 @@ _VALIDATION_SEED = 0
 
 
 def load_dataset(config: TrainingConfig, folder: Path | None = None) -> Dataset:
-    """Load the data set of a configuration; validation images, if any, replace the test images."""
+    """Load the data set of a configuration; validation images, if any, replace the test images.
+
+    Raises:
+        GossamerError: If the configuration has a target, and its epochs on this data set are too few to reach one.
+    """
     dataset = load(config.dataset, folder)
     if config.validation_fraction > 0:
         dataset = hold_out(dataset, config.validation_fraction, _VALIDATION_SEED)
     if config.images is not None:
         dataset = dataset.head(config.images)
+    _require_steps(config, math.ceil(len(dataset.train_images) / config.batch_size))
     if not config.augment:
         dataset = replace(dataset, augment=None)
     return dataset.with_affine(config.affine)
+
+
+def _require_steps(config: TrainingConfig, steps_per_epoch: int) -> None:
+    steps = config.sparsify_epochs * steps_per_epoch
+    if config.target is not None and steps < FEWEST_STEPS:
+        enough = config.fewest_epochs(FEWEST_STEPS, steps_per_epoch)
+        raise GossamerError(
+            f"A target needs at least {FEWEST_STEPS} steps to be reached; {config.epochs} epochs of {steps_per_epoch} "
+            f"steps on {config.dataset} give it {steps}. Train for at least {enough} epochs (`--epochs {enough}`)."
+        )
 
 
 def assemble(config: TrainingConfig, dataset: Dataset) -> tuple[nn.Module, Regularizer | None]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import count
 from typing import Any, NoReturn
 
 from gossamer_lab.training.checksum import sealed, unsealed
@@ -232,6 +233,10 @@ class TrainingConfig:
     def sparsify_epochs(self) -> int:
         """Maximum number of epochs of the first phase; at least 1."""
         return self.epochs - self.hold_epochs
+
+    def fewest_epochs(self, steps: int, steps_per_epoch: int) -> int:
+        """The fewest epochs whose first phase has this many optimizer steps."""
+        return next(n for n in count(1) if replace(self, epochs=n).sparsify_epochs * steps_per_epoch >= steps)
 
     @property
     def warm_up_epochs(self) -> int:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 import torch
 from torch import nn
@@ -68,7 +67,7 @@ class PathSettings:
         config = self.config
         left = config.epochs * len(self.sizes) / 5 - self.dense_epochs
         wanted = self.epochs_each or max(2, int(left / len(self.sizes)))
-        enough = next(n for n in count(1) if replace(config, epochs=n).sparsify_epochs * per_epoch >= FEWEST_STEPS)
+        enough = config.fewest_epochs(FEWEST_STEPS, per_epoch)
         if self.epochs_each is not None and self.epochs_each < enough:
             raise GossamerError(
                 f"`--epochs-each` must be at least {enough} on {dataset.name}, where an epoch has {per_epoch} steps; "

@@ -101,6 +101,15 @@ def test_what_shrink_leaves_is_what_was_asked_for(tmp_path: Path, kind: str) -> 
     assert 0.1 < left / result.target["full"] <= 0.2
 
 
+def test_too_few_epochs_for_a_target(tmp_path: Path) -> None:
+    command = ["train", "digits", "--target-params", "5%", "--epochs", "4", "--run-dir", str(tmp_path / "run")]
+    error = CliRunner().invoke(app, command).exception
+    assert isinstance(error, GossamerError)
+    assert "4 epochs of 12 steps on digits give it 48" in str(error)
+    assert "--epochs 6" in str(error)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.filterwarnings("ignore::gossamer.SparsityWarning")
 def test_a_file_fits_the_bytes_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, target_bytes=30_000, epochs=8) == 0
