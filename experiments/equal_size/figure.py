@@ -1,4 +1,4 @@
-"""Accuracy at equal size, relative to l1."""
+"""Accuracy at equal size, relative to l1; and over the size after `shrink`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from matplotlib.axes import Axes
 
 from gossamer_lab.reporting.style import METHODS, Style, add_caption, new_figure, save, tidy
 
-__all__ = ["Rows", "draw"]
+__all__ = ["Curve", "Rows", "draw", "draw_curves"]
 
 Rows = Mapping[str, Mapping[str, Sequence[float]]]
 """Accuracies in percent: by data set and size, then by method."""
 
-_LOOKS = {**METHODS, "unit-tl1": Style("#cc79a7", ":", "P")}
+Curve = dict[float, list[float]]
+"""Accuracies of all seeds in percent, by the part of the MACs in percent."""
+
+_LOOKS = {**METHODS, "itl-units": METHODS["itl"], "unit-tl1": Style("#cc79a7", ":", "P")}
 _LIMIT = 4.0  # points of the axis: methods further away are drawn at its end
 
 
@@ -30,6 +33,37 @@ def draw(panels: Mapping[str, Rows], labels: Mapping[str, str], path: Path) -> P
             figure,
             "Difference of the test accuracy to that of l1 at the same size, mean and standard deviation over the "
             f"seeds. Differences beyond {_LIMIT:g} points are drawn at the edge.",
+        )
+        return save(figure, path)
+
+
+def draw_curves(panels: Mapping[str, Mapping[str, Curve]], labels: Mapping[str, str], path: Path) -> Path:
+    """Draw one panel for each data set, with one curve for each method."""
+    with new_figure(10.5, 2.9) as figure:
+        for axes, (title, curves) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+            for key, label in labels.items():
+                curve = {size: values for size, values in sorted(curves[key].items()) if values}
+                look = _LOOKS[key]
+                axes.errorbar(
+                    list(curve),
+                    [fmean(values) for values in curve.values()],
+                    yerr=[stdev(values) if len(values) > 1 else 0.0 for values in curve.values()],
+                    color=look.colour,
+                    linestyle=look.line,
+                    marker=look.marker,
+                    markersize=5,
+                    elinewidth=0.8,
+                    label=label,
+                )
+            axes.set_title(title)
+            axes.set_xlabel("MACs after shrink (%)")
+            tidy(axes)
+        figure.axes[0].set_ylabel("test accuracy (%)")
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
+        add_caption(
+            figure,
+            "From half to the whole of the MACs that l1 leaves in the table of the paper; mean and standard deviation "
+            "over the seeds.",
         )
         return save(figure, path)
 

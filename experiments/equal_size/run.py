@@ -17,7 +17,7 @@ from statistics import mean
 from typing import Any
 
 import torch
-from figure import Rows, draw
+from figure import Curve, Rows, draw, draw_curves
 
 import gossamer
 from gossamer.files import write_atomically
@@ -47,6 +47,7 @@ ON_UNITS = (
 )
 # What is counted, and by which methods: after `shrink`, those whose groups are what `shrink` removes.
 METHODS = {"params": (*TABLE, UNIT), "flops": (*TABLE, UNIT), "dense_flops": ON_UNITS}
+CURVE = ("l1", "itl-units")  # at three sizes after `shrink`, from half to the whole of what l1 leaves in the table
 FIELDS = {"params": "params_kept", "flops": "flops_kept", "dense_flops": "dense_flops"}
 TABLES = {"table.md": ("params", "flops"), "units.md": ("dense_flops",)}
 
@@ -94,8 +95,9 @@ def jobs(dataset: str) -> Iterator[Job]:
         for kind, methods in METHODS.items():
             for size in sizes(dataset, kind):
                 yield from (Job(dataset, method.key, kind, size, seed) for method in methods)
-            if kind == "dense_flops":  # l1 at the size of which the others are asked for a half
-                yield Job(dataset, L1.key, kind, _rounded(2 * sizes(dataset, kind)[0]), seed)
+            if kind == "dense_flops":
+                larger = [_rounded(times * sizes(dataset, kind)[0]) for times in (2, math.sqrt(2))]
+                yield from (Job(dataset, key, kind, size, seed) for size in larger for key in CURVE)
 
 
 def train(job: Job) -> TradeoffPoint:
@@ -132,17 +134,28 @@ def rows_of(done: Done, *kinds: str) -> dict[Row, dict[str, list[TradeoffPoint]]
 def table(done: Done, kinds: tuple[str, ...]) -> Table:
     """Accuracies, and the average rank of each method over the rows that all methods have."""
     methods = METHODS[kinds[0]]
-    rows, ranks = [], {method.key: list[int]() for method in methods}
+    rows, means = [], list[tuple[str, dict[str, float]]]()
     for (dataset, kind, size), found in rows_of(done, *kinds).items():
-        means = {key: mean(p.accuracy for p in points) for key, points in found.items() if points}
-        if len(means) == len(methods):
-            for key in ranks:
-                ranks[key].append(1 + sum(other > means[key] for other in means.values()))
+        means.append((kind, {key: mean(p.accuracy for p in points) for key, points in found.items() if points}))
         seeds = max(map(len, found.values()))
         cells = [_cell(points, kind) for points in found.values()]
         rows.append([DATASET_LABELS[dataset], kind, f"{percent(size)} %", str(seeds), *cells])
-    rows.append(["average rank", "", "", "", *(f"{mean(each):.2f}" if each else "-" for each in ranks.values())])
+    rows.append(_average_ranks("average rank", [found for _, found in means], methods, methods))
+    for kind in kinds if len(kinds) > 1 else ():
+        of_kind = [found for each, found in means if each == kind]
+        rows.append(_average_ranks(f"average rank, {kind}, methods of the paper", of_kind, TABLE, methods))
     return Table(("data", "target", "size", "seeds", *(method.label for method in methods)), rows)
+
+
+def _average_ranks(
+    label: str, found: list[dict[str, float]], ranked: tuple[Method, ...], columns: tuple[Method, ...]
+) -> list[str]:
+    """A row: the average rank of some methods among themselves, over the settings that all columns have."""
+    keys = [method.key for method in ranked]
+    complete = [means for means in found if len(means) == len(columns)]
+    ranks = {key: [1 + sum(means[other] > means[key] for other in keys) for means in complete] for key in keys}
+    cells = [f"{mean(ranks[method.key]):.2f}" if ranks.get(method.key) else "-" for method in columns]
+    return [label, "", "", "", *cells]
 
 
 def _cell(points: list[TradeoffPoint], kind: str) -> str:
@@ -153,7 +166,7 @@ def _cell(points: list[TradeoffPoint], kind: str) -> str:
 
 
 def figure(done: Done) -> None:
-    """Draw the sizes that all methods have."""
+    """Draw the sizes that all methods have, and the accuracy over the size after `shrink`."""
     panels: dict[str, Rows] = {}
     for kind, title in {"params": "equal weights", "flops": "equal MACs"}.items():
         panels[title] = {
@@ -165,6 +178,12 @@ def figure(done: Done) -> None:
         }
     labels = {method.key: method.label for method in METHODS["params"] if method is not L1}
     draw(panels, labels, FOLDER / "equal_size.png")
+    curves: dict[str, dict[str, Curve]] = {}
+    for (dataset, _, size), found in rows_of(done, "dense_flops").items():
+        panel = curves.setdefault(DATASET_LABELS[dataset], {key: {} for key in CURVE})
+        for key in CURVE:
+            panel[key][100 * size] = [100 * point.accuracy for point in found[key]]
+    draw_curves(curves, dict(zip(CURVE, ("l1", "integrated Tl1 on units"), strict=True)), FOLDER / "after_shrink.png")
 
 
 def main() -> None:

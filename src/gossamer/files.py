@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import glob
 import os
+import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -84,7 +86,7 @@ def lock_folder(path: Path) -> int:
     import fcntl  # not on Windows, where folders cannot be locked
 
     while True:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever held the lock before may have removed the folder, and a third may have made it again.
@@ -124,7 +126,8 @@ def _folder_beside(target: Path) -> Iterator[Path]:
 
 def _new_folder(target: Path) -> tuple[Path, int | None]:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+        prefix = f".{target.name}.{_machine()}."
+        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=target.parent))
         if os.name != "posix":
             return folder, None
         try:
@@ -135,8 +138,14 @@ def _new_folder(target: Path) -> tuple[Path, int | None]:
             return folder, None
 
 
+def _machine() -> str:
+    """The name of this machine. On network file systems a lock may hold on one machine only."""
+    return re.sub(r"[^\w-]", "-", platform.node())[:32]
+
+
 def _remove_abandoned(target: Path) -> None:
-    for folder in abandoned(target):
+    own = f".{target.name}.{_machine()}."
+    for folder in (folder for folder in abandoned(target) if folder.name.startswith(own)):
         with suppress(OSError):  # in use, or of another user
             descriptor = lock_folder(folder)
             shutil.rmtree(folder, ignore_errors=True)

@@ -62,7 +62,16 @@ def test_the_strength_can_be_bounded():
 def test_the_state_is_all_there_is():
     first, second = (Controller(aim=10.0) for _ in range(2))
     follow(first, lambda strength: 1000 / (1 + strength / 1e-3), steps=100)
+    first.most = first.log_strength + 0.01
     second.load(first.state())
     for controller in (first, second):
         controller.update(1.1, 20.0)
     assert first == second
+    assert first.bounded
+
+
+def test_a_state_of_an_earlier_version_has_no_bound():
+    old, new = Controller(aim=10.0), Controller(aim=10.0)
+    new.begin(1e-3, 0.1, 100.0, stronger=8.0)
+    new.load({name: value for name, value in old.state().items() if name != "most"})
+    assert not new.bounded

@@ -13,7 +13,8 @@ Where whole units count and are the groups of the regularizer, and normalisation
 to eight times the first one at most, and the last cut is taken as soon as the size is close to the target, at 0.6 in
 any case. There units stay alive while the strength grows, and then leave nearly at once: a strength that follows the
 size becomes so large that the units which stay are damaged too. And a unit whose incoming and outgoing weights are zero
-gets no gradient and does not come back, so a network that is too small stays too small.
+gets no gradient and does not come back, so a network that is too small stays too small. A strength of the user's own is
+no measure of what is too strong: it has no bound, and only the size decides when the last cut is taken early.
 
 After the last cut the zeros are held, and the remaining weights recover. If the regularizer has a strength of its own,
 the approach starts with it at the first step.
@@ -45,33 +46,26 @@ _CALIBRATIONS = 6  # by the exact size
 FEWEST_STEPS = 50
 """The size has to be measured often enough to lead the strength to a target."""
 _AIM = {"params": 1.03, "flops": 1.03, "dense_params": 1.1, "dense_flops": 1.1, "bytes": 1.03}
+_ANY_STRENGTH = 1e-4  # to begin with, where the penalty alone sets nothing to zero
+_STRONGER, _LATEST = 8.0, 0.6  # times the first strength, and progress at the last cut, where units leave at once
 _FAR = 2.0  # times the target: the strength has not led there
 
 
 class _Window(NamedTuple):
-    """When the last cut is taken before the last step, and how strong the penalty may become until then.
-
-    Attributes:
-        start: progress from which on it is taken if the size is between `low` and `high` times the target.
-        latest: progress at which it is taken in any case.
-        stronger: how many times the first strength the strength may be.
-    """
+    """When the last cut may be taken before the last step: from which progress on, at which multiples of the target."""
 
     start: float
     low: float
     high: float
-    latest: float
-    stronger: float
 
     def has(self, progress: float, size: float) -> bool:
-        return progress >= self.latest or (progress >= self.start and self.low <= size <= self.high)
+        return progress >= self.start and self.low <= size <= self.high
 
 
-def _window(size: Size, regularizer: Regularizer) -> _Window:
+def _leave_at_once(size: Size, regularizer: Regularizer) -> bool:
+    """Whether whole units count, are penalised, and stay alive until nearly all leave at once."""
     units = regularizer.units
-    if size.counts_units and units is not None and units.terms and units.keeps_norms:
-        return _Window(0.0, 0.0, min(1.1, math.sqrt(size.full / size.asked)), latest=0.6, stronger=8.0)
-    return _Window(0.92, 1.0, 1.04, latest=1.0, stronger=math.inf)
+    return size.counts_units and units is not None and bool(units.terms) and units.keeps_norms
 
 
 class Approach:
@@ -90,9 +84,12 @@ class Approach:
         self._size = Size(target, regularizer)
         _require_reachable(self._size)
         self._controller = Controller(self._aim())
-        self._window = _window(self._size, regularizer)
+        self._window, self._stronger = _Window(0.92, 1.0, 1.04), math.inf
+        if _leave_at_once(self._size, regularizer):
+            self._window = _Window(0.0, 0.0, min(1.1, math.sqrt(self._size.full / self._size.asked)))
+            self._stronger = _STRONGER
         if regularizer.strength is not None:  # a training that goes on: at once, or the zeros that it has are lost
-            self._controller.begin(regularizer.strength, 0.0, self._size.estimate(), self._window.stronger)
+            self._controller.begin(regularizer.strength, 0.0, self._size.estimate())
         self._every = max(1, self._steps // _MEASUREMENTS)
         self._calibrated = 0.0  # progress of the last exact measurement
         self._before: float | None = None  # size before the last cut; set if that is due at the next step
@@ -152,12 +149,16 @@ class Approach:
             return
         if controller.strength == 0:
             first = self._first_strength(moves(), take)
-            controller.begin(first, progress, self._size.estimate(), self._window.stronger)
+            if first is None:
+                controller.begin(_ANY_STRENGTH, progress, self._size.estimate())
+            else:
+                controller.begin(first, progress, self._size.estimate(), self._stronger)
             return
         size = self._measured(step, moves)
-        if step >= self._steps - 1 or self._window.has(progress, size / self._size.asked):
+        due = step >= self._steps - 1 or (controller.bounded and progress >= _LATEST)
+        if due or self._window.has(progress, size / self._size.asked):
             self._before = size
-            if self._window.latest == 1:  # else the strength is not meant to lead all the way
+            if not controller.bounded:
                 self._warn_if_far(size)
         else:
             controller.update(progress, size)
@@ -206,11 +207,14 @@ class Approach:
     def _aim(self) -> float:
         return min(self._size.full, _AIM[self.target.kind] * self._size.asked)
 
-    def _first_strength(self, moves: Sequence[Move], take: Take) -> float:
-        """Steps of the approach add up: this many of them set half of a weight tensor to zero, without a gradient."""
+    def _first_strength(self, moves: Sequence[Move], take: Take) -> float | None:
+        """Steps of the approach add up: this many of them set half of a weight tensor to zero, without a gradient.
+
+        None if no step does.
+        """
         step = step_to_half(*over_stages(moves, take, self._regularizer), self._regularizer.stage)
         approach = self._steps * (self._controller.settled - self._controller.start)
-        return 1e-4 if step is None else step / approach
+        return None if step is None else step / approach
 
     def _measured(self, step: int, moves: Callable[[], Sequence[Move]]) -> float:
         """The size: estimated, exact from time to time and where the last cut may be due."""

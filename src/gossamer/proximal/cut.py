@@ -13,8 +13,9 @@ If a unit is a large part of the network, its removal may leave room for smaller
 of the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so
 on with the next largest.
 
-No weight is emptied, because nothing would pass through it: one that the step would empty keeps the zeros of the
-longest step that does not, and only the others are cut, unless they cannot lose as much.
+No weight is emptied as long as the others can lose as much, because mostly nothing would pass through the network any
+more: one that the step would empty keeps the zeros of the longest step that does not. In a branch beside a skip
+connection this leaves a unit that could have gone.
 
 Of weights that are spread over processes all processes count together. The ties are ordered over the whole weight. If
 it is sharded it is gathered for that, one weight after the other and once in a training; the stages of a pipeline send

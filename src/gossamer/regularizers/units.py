@@ -126,7 +126,7 @@ class Units:
     It changes with the model: when units are removed during training, `cut_` removes them here.
 
     Attributes:
-        keeps_norms: whether any weight of the whole model keeps its norm, be it in another stage of a pipeline.
+        keeps_norms: whether any weight keeps its norm, here or in another stage of a pipeline.
     """
 
     def __init__(

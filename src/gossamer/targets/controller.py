@@ -63,6 +63,11 @@ class Controller:
         """The present strength; 0 before the control starts."""
         return math.exp(self.log_strength)
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the strength has a bound, and need not lead all the way."""
+        return self.most < _LARGEST
+
     def begin(self, strength: float, progress: float, size: float, stronger: float = math.inf) -> None:
         """Start with this strength, which may grow by this factor, and the plan at this size."""
         self.log_strength, self.progress = math.log(strength), progress
@@ -92,7 +97,8 @@ class Controller:
         return asdict(self)
 
     def load(self, state: dict[str, float]) -> None:
-        """Set all numbers."""
+        """Set all numbers. States of earlier versions have no bound."""
+        self.most = _LARGEST
         for name, value in state.items():
             setattr(self, name, float(value))
 

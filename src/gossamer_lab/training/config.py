@@ -277,8 +277,8 @@ class TrainingConfig:
         current = _current(values)
         if absent := sorted({field.name for field in fields(cls)} - _ADDED - set(current)):
             _reject(
-                f"Not a whole run configuration: {', '.join(absent)} missing, and defaults would make it another run. "
-                f"{_WAY_OUT}"
+                f"Not a whole run configuration: fields are missing: {', '.join(absent)}. Their defaults may be "
+                f"others. {_WAY_OUT}"
             )
         return cls(**current)
 
@@ -294,8 +294,8 @@ def _current(values: Mapping[str, Any]) -> dict[str, Any]:
     current = {earlier.get(name, name): value for name, value in values.items()}
     if unknown := sorted(set(current) - {field.name for field in fields(TrainingConfig)}):
         _reject(
-            f"Not a run configuration of this version: unknown {', '.join(unknown)}, without which it would be another "
-            "run. Read it with the version of gossamer that wrote it, or restore the file from a copy."
+            f"Not a run configuration of this version: unknown fields: {', '.join(unknown)}. Without them it would not "
+            "be the same run. Read it with the version of gossamer that wrote it, or restore the file from a copy."
         )
     return current
 

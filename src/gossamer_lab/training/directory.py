@@ -154,8 +154,8 @@ class RunDirectory:
         # `epochs` is what a file says: a list of so many could fill the memory.
         if len(metrics) != epochs or [line.epoch for line in metrics] != list(range(1, 1 + len(metrics))):
             raise GossamerError(
-                f"{self.metrics} is corrupt: its lines should be the epochs from 1 to {epochs}; received "
-                f"{len(metrics)} lines, or another order. {_RETRAIN}"
+                f"{self.metrics} is corrupt: its lines should be the epochs from 1 to {epochs} in this order; it has "
+                f"{len(metrics)} lines, the last one of epoch {metrics[-1].epoch if metrics else 'none'}. {_RETRAIN}"
             )
         return metrics
 

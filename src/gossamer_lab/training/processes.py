@@ -62,10 +62,11 @@ def launcher() -> list[str]:
     """The words that start this program again with as many processes, on as many machines."""
     if not dist.is_initialized():
         return ["gossamer"]
-    per_machine = f"--nproc-per-node={os.environ['LOCAL_WORLD_SIZE']}"
-    machines, first = os.environ["GROUP_WORLD_SIZE"], os.environ["MASTER_ADDR"]
+    # Other launchers than torchrun set the rank only: one machine then, unless they say more.
+    per_machine = f"--nproc-per-node={os.environ.get('LOCAL_WORLD_SIZE', process_count())}"
+    machines, first = os.environ.get("GROUP_WORLD_SIZE", "1"), os.environ.get("MASTER_ADDR", "localhost")
     over = ["--rdzv-backend=c10d", f"--rdzv-endpoint={first}:{_PORT}"]
-    several = [] if machines == "1" else [f"--nnodes={machines}", *over]
+    several = ["--standalone"] if machines == "1" else [f"--nnodes={machines}", *over]
     return ["torchrun", *several, per_machine, "-m", "gossamer_lab"]
 
 
@@ -84,13 +85,20 @@ def in_all(call: Callable[[], _Result]) -> _Result:
         own = error
     told: list[Any] = [None] * process_count()
     # The text only: some exceptions cannot be sent.
-    dist.all_gather_object(told, None if own is None else str(own) or repr(own))
+    dist.all_gather_object(told, None if own is None else _text(own))
     if own is not None:
         raise own
     for text in told:
         if text is not None:
             raise GossamerError(text)
     return results[0]
+
+
+def _text(error: Exception) -> str:
+    """What other processes are told: an error of the user's as it is, any other one with its kind and where it is."""
+    if isinstance(error, GossamerError):
+        return str(error)
+    return f"process {dist.get_rank()} failed with {type(error).__name__}: {error}"
 
 
 def from_leader(call: Callable[[], _Result]) -> _Result:

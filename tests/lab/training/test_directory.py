@@ -182,7 +182,7 @@ def test_damaged_metrics_are_one_clear_error(tmp_path: Path, config: TrainingCon
 def test_a_number_of_epochs_takes_no_memory(tmp_path: Path, config: TrainingConfig) -> None:
     run = open_run(tmp_path, config)
     run.append_metrics(EPOCH)
-    with pytest.raises(GossamerError, match=f"epochs from 1 to {10**15}; received 1 lines"):
+    with pytest.raises(GossamerError, match=f"epochs from 1 to {10**15} in this order; it has 1 lines"):
         run.read_metrics(10**15)
 
 
@@ -211,7 +211,7 @@ def test_a_digit_that_was_changed_is_noticed_without_the_checkpoint(tmp_path: Pa
     run.metrics.write_text(line)
     run.write_result(RESULT)
     assert run.read_result() == RESULT
-    with pytest.raises(GossamerError, match="epochs from 1 to 2; received 1 lines"):  # that of the result
+    with pytest.raises(GossamerError, match="epochs from 1 to 2 in this order; it has 1 lines"):  # that of the result
         run.read_metrics()
     run.result.write_text(run.result.read_text().replace('"accuracy": 0.5', '"accuracy": 0.9'))
     with pytest.raises(GossamerError, match=r"result\.json is corrupt: its checksum differs"):
