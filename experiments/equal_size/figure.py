@@ -62,8 +62,8 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]], labels: Mapping[str, 
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
         add_caption(
             figure,
-            "From half to the whole of the MACs that l1 leaves in the table of the paper; mean and standard deviation "
-            "over the seeds.",
+            "At half and at the whole of the MACs that l1 leaves in the table of the paper. Mean and standard "
+            "deviation over the seeds.",
         )
         return save(figure, path)
 

@@ -47,7 +47,7 @@ ON_UNITS = (
 )
 # What is counted, and by which methods: after `shrink`, those whose groups are what `shrink` removes.
 METHODS = {"params": (*TABLE, UNIT), "flops": (*TABLE, UNIT), "dense_flops": ON_UNITS}
-CURVE = ("l1", "itl-units")  # at three sizes after `shrink`, from half to the whole of what l1 leaves in the table
+CURVE = ("l1", "itl-units")  # at half and at the whole of what l1 leaves after `shrink` in the table
 FIELDS = {"params": "params_kept", "flops": "flops_kept", "dense_flops": "dense_flops"}
 TABLES = {"table.md": ("params", "flops"), "units.md": ("dense_flops",)}
 
@@ -96,8 +96,7 @@ def jobs(dataset: str) -> Iterator[Job]:
             for size in sizes(dataset, kind):
                 yield from (Job(dataset, method.key, kind, size, seed) for method in methods)
             if kind == "dense_flops":
-                larger = [_rounded(times * sizes(dataset, kind)[0]) for times in (2, math.sqrt(2))]
-                yield from (Job(dataset, key, kind, size, seed) for size in larger for key in CURVE)
+                yield from (Job(dataset, key, kind, _rounded(2 * sizes(dataset, kind)[0]), seed) for key in CURVE)
 
 
 def train(job: Job) -> TradeoffPoint:
