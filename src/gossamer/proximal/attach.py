@@ -111,8 +111,7 @@ def attach(
         fused=_fused_step(regularizer, compile),
         fused_units=_fused_units(regularizer, compile),
         approach=_approach(regularizer, schedule, target, steps),
-        # Its warnings need the whole weights.
-        watch=None if sharded else Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
+        watch=Watch(regularizer, steps, zeros=makes_zeros(regularizer)),
         partition=_partition(levels, regularizer, target),
     )
     number = _pick_up(handle, levels[0].param_groups)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
-from gossamer.layers import local_part
+from gossamer.layers import is_sharded, local_part
 from gossamer.proximal.approach import Approach, zero_untrained_
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.finite import require_finite
@@ -23,6 +23,7 @@ from gossamer.proximal.partition import Partition
 from gossamer.proximal.places import Place, Places
 from gossamer.proximal.plain import plain_step_
 from gossamer.proximal.schedules import Schedule, factor_at
+from gossamer.proximal.skipped import SkippedSteps
 from gossamer.proximal.state import cannot_copy, is_marked, pending_states, require_same_weights
 from gossamer.proximal.units import norms_before, restore_norms_, unit_step_
 from gossamer.proximal.watch import Watch
@@ -48,7 +49,7 @@ class ProximalStep:
         fused: FusedStep | None = None,
         fused_units: FusedUnits | None = None,
         approach: Approach | None = None,
-        watch: Watch | None = None,
+        watch: Watch,
         partition: Partition | None = None,
     ) -> None:
         self.regularizer = regularizer
@@ -59,6 +60,7 @@ class ProximalStep:
         self._schedule = schedule
         self._approach = approach
         self._watch = watch
+        self._skipped = SkippedSteps()
         self._partition = partition  # if the step needs weights whose optimizer state is in other processes
         self._places = Places(regularizer.rules)
         self._siblings: list[ProximalStep] = []
@@ -133,6 +135,7 @@ class ProximalStep:
             self._siblings.remove(self)
             self._connection.remove(last=not self._siblings)
             self._connection = None
+            self._skipped.remove()
 
     def connect(self, levels: Sequence[Any], siblings: list[ProximalStep], number: int | None) -> None:
         """Register the hooks at all levels and join the other proximal steps; `number` is that of a checkpoint."""
@@ -143,6 +146,7 @@ class ProximalStep:
         self._siblings = siblings
         self._connection = Connection(self, levels, number, inside=self._partition is None)
         siblings.append(self)
+        self._follow_gradients()
 
     def __deepcopy__(self, memo: Any) -> NoReturn:
         del memo
@@ -163,7 +167,7 @@ class ProximalStep:
         if self._zeros is not None:
             if self._dead_biases is None:
                 self._zero_dead_biases(optimizer)
-        elif self._watch is not None and self._watch.is_due(self.steps):
+        elif self._watch.is_due(self.steps):
             with torch.no_grad():
                 warming = self._approach is None and self._schedule(self.steps) < 1
                 self._watch.look(self.steps, self._places.stepped(optimizer), warming=warming)
@@ -179,6 +183,7 @@ class ProximalStep:
             connection.mark()  # someone has replaced the parameter groups
         factor = 0.0 if self.held else self._current_strength()
         self.steps += 1
+        self._follow_gradients()
         with torch.no_grad():
             places = self._places.stepped(optimizer)
             if self._approach is not None and self._approach.cuts and not self.held:
@@ -196,6 +201,14 @@ class ProximalStep:
                 self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
             if connection.has_wrappers:
                 self._latest_zeros = {rule.name: local_part(weight) == 0 for rule, weight, _ in places}
+
+    def _follow_gradients(self) -> None:
+        """Those of the first weight: what is not finite anywhere behind it reaches it in the backward pass."""
+        own = (self._places.parameter(rule) for rule in self.regularizer.rules)
+        # `fully_shard` accumulates into other tensors.
+        first = next((weight for weight in own if weight.requires_grad and not is_sharded(weight)), None)
+        if first is not None:
+            self._skipped.follow(first)
 
     def _cut(self, approach: Approach, optimizer: Optimizer, places: list[Place]) -> None:
         """The last proximal step on the way to a target; from then on, the zeros are held."""

@@ -6,7 +6,8 @@
     every weight is scale-free      a normalisation undoes what the penalty does. Scaling such a weight does not change
                                     the loss, so its gradient is orthogonal to it: <w, g> = 0 up to rounding
 
-Weights that are not finite are an error, raised by the proximal step itself.
+Weights that are not finite are an error, raised by the proximal step itself. Of weights that are spread over processes
+all processes look together, at sums over the whole weight.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gossamer.layers import is_sharded, local_part, nonzero_mask
 from gossamer.proximal.places import Place
 from gossamer.regularizers import Regularizer, Rule
+from gossamer.regularizers.shards import total_over_shards
 
 __all__ = ["SparsityWarning", "Watch"]
 
@@ -60,7 +63,7 @@ class Watch:
     def look(self, step: int, places: Sequence[Place], *, warming: bool = False) -> None:
         """Look at the weights and their gradients, and warn; while the strength is warming up, not of missing zeros."""
         places = [place for place in places if _is_weight(place.rule)]
-        counts = {rule.name: int(torch.count_nonzero(weight)) for rule, weight, _ in places}
+        counts = {rule.name: _nonzeros(weight) for rule, weight, _ in places}
         self._last_units(places, counts)
         self._constant_output(places, counts)
         if not warming:
@@ -86,11 +89,11 @@ class Watch:
 
     def _constant_output(self, places: Sequence[Place], counts: dict[str, int]) -> None:
         first = next(((rule, weight) for rule, weight, _ in places if rule is self._first), None)
-        gradient = None if first is None else first[1].grad
-        if first is None or gradient is None or gradient.layout is not torch.strided:
+        gradient = None if first is None else _gradient(first[1])
+        if first is None or gradient is None:
             return
         name = first[0].name
-        dead = counts[name] == 0 or not bool((gradient != 0).any())
+        dead = counts[name] == 0 or not _nonzeros(gradient)
         if self._in_succession("constant", dead):
             seen = "is entirely zero" if counts[name] == 0 else "gets a gradient of exactly zero"
             empty = [other for other, count in counts.items() if count == 0]
@@ -147,14 +150,26 @@ def _has_one_unit(rule: Rule, weight: Tensor, nonzeros: int) -> bool:
     units = layout.count("outputs")
     if units < 2 or nonzeros > layout.group_size("outputs"):
         return False
-    return int(layout.as_groups(weight != 0, "outputs").any(dim=-1).sum()) <= 1
+    return int(layout.as_groups(nonzero_mask(weight), "outputs").any(dim=-1).sum()) <= 1
 
 
 def _is_scale_free(weight: Tensor) -> bool:
+    gradient = _gradient(weight)
+    if gradient is None:
+        return False
+    w, g = local_part(weight).double(), local_part(gradient).double()
+    product, *squares = total_over_shards(weight, torch.stack([(w * g).sum(), w.square().sum(), g.square().sum()]))
+    norms = squares[0].sqrt() * squares[1].sqrt()
+    return bool(norms > 0) and bool(product.abs() <= _ROUNDING * norms)
+
+
+def _gradient(weight: Tensor) -> Tensor | None:
+    """The gradient, spread over processes as the weight is; None if there is none, or a sparse one."""
     gradient = weight.grad
     if gradient is None or gradient.layout is not torch.strided:
-        return False
-    norms = torch.linalg.vector_norm(weight, dtype=torch.float64) * torch.linalg.vector_norm(
-        gradient, dtype=torch.float64
-    )
-    return bool(norms > 0) and bool((weight.double() * gradient.double()).sum().abs() <= _ROUNDING * norms)
+        return None
+    return gradient.redistribute(placements=weight.placements) if is_sharded(gradient) and is_sharded(weight) else gradient
+
+
+def _nonzeros(tensor: Tensor) -> int:
+    return int(total_over_shards(tensor, local_part(tensor).count_nonzero()))

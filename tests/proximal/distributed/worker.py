@@ -27,6 +27,7 @@ from .traffic import (
 )
 from .trainings import check_trainings
 from .units import check_units
+from .warned import check_warnings
 
 
 def main(folder):
@@ -59,6 +60,7 @@ def main(folder):
     part(check_targets, flat)
     part(check_unknown_structure)
     part(check_failure)
+    part(check_warnings, flat)
     if world == 2:
         layouts = [(fully_sharded,), (lambda model: tensor_parallel(flat, model), True), (lambda model: model, True)]
         part(check_checkpoint, folder, layouts)
