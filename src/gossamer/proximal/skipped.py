@@ -41,7 +41,7 @@ class SkippedSteps:
                 if (own := itself()) is not None:
                     own._accumulated(weight)
 
-            self._hook = weight.register_post_accumulate_grad_hook(accumulated)
+            self._hook = weight.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:
         """Count no more."""

@@ -168,7 +168,9 @@ def _gradient(weight: Tensor) -> Tensor | None:
     gradient = weight.grad
     if gradient is None or gradient.layout is not torch.strided:
         return None
-    return gradient.redistribute(placements=weight.placements) if is_sharded(gradient) and is_sharded(weight) else gradient
+    if is_sharded(gradient) and is_sharded(weight):
+        return gradient.redistribute(placements=weight.placements)
+    return gradient
 
 
 def _nonzeros(tensor: Tensor) -> int:

@@ -1,6 +1,6 @@
 """Run by torchrun from test_distributed.py: half of a training, whose checkpoint another number of processes reads.
 
-    torchrun ... -m distributed.resumed FOLDER write|read
+torchrun ... -m distributed.resumed FOLDER write|read
 """
 
 import sys
