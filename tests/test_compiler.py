@@ -11,6 +11,7 @@ import pytest
 
 from gossamer import GossamerError, compiler
 from gossamer.compiler import cache_folder, find_compiler, load_library, predefined_macros
+from gossamer.files import scratch_folder
 
 FLAGS = [["-shared", "-fPIC", "-no-such-flag"], ["-shared", "-fPIC"]]
 
@@ -168,6 +169,17 @@ def test_nothing_is_left_of_a_source_that_does_not_compile(cache: Path) -> None:
     with pytest.raises(GossamerError, match=r"failed: (?s:.*)error"):
         load_library("int answer(void) { return }", "test", FLAGS)
     assert not list(cache.iterdir())
+
+
+def test_the_folders_of_killed_processes_are_removed(cache: Path) -> None:
+    load_library(source(1), "test", FLAGS)
+    with scratch_folder(cache, "compile") as used:
+        left = used.with_name(used.name.replace(".partial", ".killed.partial"))
+        left.mkdir()
+        (left / "library.so").write_text("half")
+        assert answer(load_library(source(2), "test", FLAGS)) == 2
+        assert used.exists()
+        assert not left.exists()
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

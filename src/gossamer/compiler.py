@@ -24,12 +24,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gossamer.errors import GossamerError
-from gossamer.files import flush
+from gossamer.files import flush, scratch_folder
 
 __all__ = ["Compiler", "cache_folder", "find_compiler", "load_library", "predefined_macros"]
 
 _TIMEOUT = 600  # seconds; a large network is a large source
 _KEPT = 256  # libraries of one kind in the cache
+_SCRATCH = "compile"  # the name of folders that are in use
 
 _LANGUAGES = {
     "c": ("C", "CC", ("cc", "gcc", "clang"), ".c"),
@@ -107,8 +108,8 @@ def load_library(
     try:
         content = _cached(folder, stem) or _build(folder, stem, compiler, files, flags)
         # A private copy: whatever happens to the file in the cache, what has been checked is loaded and stays.
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            library = Path(scratch, f"{stem}.so")
+        with scratch_folder(folder, _SCRATCH) as scratch:
+            library = scratch / f"{stem}.so"
             library.write_bytes(content)
             return ctypes.CDLL(str(library))
     except OSError as error:
@@ -164,11 +165,11 @@ def _cached(folder: Path, stem: str) -> bytes | None:
 def _build(
     folder: Path, stem: str, compiler: Compiler, files: Mapping[str, str], flags: Sequence[Sequence[str]]
 ) -> bytes:
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with scratch_folder(folder, _SCRATCH) as scratch:
         for name, text in files.items():
-            Path(scratch, name).write_text(text)
-        built = Path(scratch, "library.so")
-        _compile(compiler, flags, Path(scratch, next(iter(files))), built)
+            (scratch / name).write_text(text)
+        built = scratch / "library.so"
+        _compile(compiler, flags, scratch / next(iter(files)), built)
         content = built.read_bytes()
         built.chmod(0o700)  # whatever the umask says
         flush(built)

@@ -12,12 +12,15 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from gossamer.errors import GossamerError
 
-__all__ = ["abandoned", "append_line", "check_can_write", "flush", "lock_folder", "staged", "write_atomically"]
+__all__ = [
+    "abandoned", "append_line", "check_can_write", "flush", "lock_folder", "scratch_folder", "staged",
+    "write_atomically",
+]  # fmt: skip
 
 
 @contextmanager
@@ -108,14 +111,14 @@ def _target(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _folder_beside(target: Path) -> Iterator[Path]:
-    """A temporary folder, locked as long as it is in use. Those that are not locked are abandoned, and removed."""
-    try:
-        if os.name == "posix":
-            _remove_abandoned(target)
-        folder, descriptor = _new_folder(target)
-    except OSError as error:
-        raise _cannot_write(target, error) from error
+def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A temporary folder in `parent`, locked as long as it is in use.
+
+    Those of the same name that are not locked were left by processes that were killed, and are removed.
+    """
+    if os.name == "posix":
+        _remove_abandoned(parent / name)
+    folder, descriptor = _new_folder(parent, name)
     try:
         yield folder
     finally:
@@ -124,10 +127,20 @@ def _folder_beside(target: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _new_folder(target: Path) -> tuple[Path, int | None]:
+@contextmanager
+def _folder_beside(target: Path) -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_folder(target.parent, target.name))
+        except OSError as error:
+            raise _cannot_write(target, error) from error
+        yield folder
+
+
+def _new_folder(parent: Path, name: str) -> tuple[Path, int | None]:
     while True:
-        prefix = f".{target.name}.{_machine()}."
-        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=target.parent))
+        prefix = f".{name}.{_machine()}."
+        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent))
         if os.name != "posix":
             return folder, None
         try:

@@ -23,7 +23,6 @@ from gossamer.proximal.optimizers import is_partition, known_step, unwrapped
 from gossamer.proximal.partition import Partition
 from gossamer.proximal.requirements import (
     require_metric,
-    require_not_flat,
     require_owned,
     require_shards,
     require_values,
@@ -91,7 +90,7 @@ def attach(
             regularizer, or the weights already have a regularizer; if the target cannot be reached.
     """
     _require_arguments(regularizer, metric, compile)
-    require_not_flat(regularizer)
+    regularizer.require_not_flat()
     levels = unwrapped(optimizer)
     rule, adaptive = _step_rule(levels[-1], metric, step_size)
     require_owned(levels, regularizer)

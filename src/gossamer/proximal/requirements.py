@@ -8,18 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from gossamer.errors import GossamerError
-from gossamer.layers import is_sharded, refuse_flat_parameter
+from gossamer.layers import is_sharded
 from gossamer.penalties import L1MinusL2, Penalty, ScalarPenalty
 from gossamer.proximal.optimizers import is_partition
 from gossamer.regularizers import Regularizer
 
-__all__ = ["require_metric", "require_not_flat", "require_owned", "require_shards", "require_values"]
-
-
-def require_not_flat(regularizer: Regularizer) -> None:
-    """Check that the model was not wrapped in FSDP1 after the regularizer had been created."""
-    for weight in (rule.weight for rule in regularizer.rules):
-        refuse_flat_parameter(weight.module, weight.attribute, weight.name)
+__all__ = ["require_metric", "require_owned", "require_shards", "require_values"]
 
 
 def require_owned(levels: Sequence[Any], regularizer: Regularizer) -> None:

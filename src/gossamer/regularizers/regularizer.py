@@ -15,7 +15,16 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.example import Example
-from gossamer.layers import Groups, Layout, RemoteWeight, Stage, Weight, is_sharded, local_part
+from gossamer.layers import (
+    Groups,
+    Layout,
+    RemoteWeight,
+    Stage,
+    Weight,
+    is_sharded,
+    local_part,
+    refuse_flat_parameter,
+)
 from gossamer.penalties import Penalty, ScalarPenalty
 from gossamer.penalties.sums import ROWS
 from gossamer.regularizers.shards import shard_of, total_over_shards
@@ -162,6 +171,7 @@ class Regularizer:
 
         Of weights that are spread over processes it is the value of the whole model; all processes have to call this.
         """
+        self.require_not_flat()
         total = torch.zeros((), dtype=torch.float64) if self.units is None else self.units.value()
         here = [rule for rule in self.rules if rule.terms and not isinstance(rule.weight, RemoteWeight)]
         values = [rule.value().to("cpu", torch.float64) for rule in here]
@@ -169,8 +179,14 @@ class Regularizer:
             return total + sum(values)
         return total + self.stage.total([rule.weight for rule in here], [float(value) for value in values])
 
+    def require_not_flat(self) -> None:
+        """Raise `GossamerError` if the model was wrapped in FSDP1 after this regularizer had been created."""
+        for weight in (rule.weight for rule in self.rules):
+            refuse_flat_parameter(weight.module, weight.attribute, weight.name)
+
     def owned_by(self, optimizer: Optimizer) -> Regularizer:
         """The part of this regularizer whose weights the optimizer trains, for models with several optimizers."""
+        self.require_not_flat()
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         rules = tuple(
             rule

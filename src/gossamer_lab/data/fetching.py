@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Thread
 
 from gossamer.errors import GossamerError
+from gossamer.files import scratch_folder
 from gossamer_lab.data.files import cache_dir, find, inspect, largest_file, search_path
 from gossamer_lab.data.sources import Mirror, Source, source
 
@@ -51,10 +51,10 @@ def fetch(name: str, folder: Path | None = None, on_download: OnDownload | None 
     with _new_folder((folder or cache_dir()) / wanted.folders[0]) as target:
         failures = []
         for mirror in wanted.mirrors:
-            with TemporaryDirectory(dir=target, prefix=".fetch-") as temporary:
-                failure = _download(wanted, mirror, Path(temporary), on_download)
+            with scratch_folder(target, "fetch") as scratch:
+                failure = _download(wanted, mirror, scratch, on_download)
                 if failure is None:
-                    return [Path(temporary, file).replace(target / file) for file in mirror.files]
+                    return [(scratch / file).replace(target / file) for file in mirror.files]
                 failures.append(f"{mirror.url} {failure}")
     raise GossamerError(
         f"Data set {name!r} could not be downloaded: {'; '.join(failures)}. Nothing was written. "

@@ -16,7 +16,7 @@ from gossamer_lab.training.settings import SETTINGS, defaults
 
 if TYPE_CHECKING:
     from gossamer_lab.training.assembly import assemble, load_dataset
-    from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+    from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, restore_optimizer, save_checkpoint
     from gossamer_lab.training.directory import RunDirectory, clear, open_run
     from gossamer_lab.training.finished import finished_run
     from gossamer_lab.training.loop import (
@@ -54,6 +54,7 @@ __all__ = [
     "load_dataset",
     "open_run",
     "regularizer_spec",
+    "restore_optimizer",
     "save_checkpoint",
     "train",
     "train_epoch",
@@ -62,7 +63,7 @@ __all__ = [
 
 _MODULES = {
     "assembly": ("assemble", "load_dataset"),
-    "checkpoint": ("Checkpoint", "load_checkpoint", "save_checkpoint"),
+    "checkpoint": ("Checkpoint", "load_checkpoint", "restore_optimizer", "save_checkpoint"),
     "directory": ("RunDirectory", "clear", "open_run"),
     "finished": ("finished_run",),
     "loop": ("DivergedError", "accuracy", "channels_last", "epoch_random_state", "train", "train_epoch"),

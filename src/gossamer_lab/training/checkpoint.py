@@ -14,10 +14,10 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,9 @@ from gossamer.errors import GossamerError
 from gossamer.files import staged
 from gossamer.store import load, save
 from gossamer_lab.training.directory import RunDirectory
-from gossamer_lab.training.progress import Progress
+from gossamer_lab.training.progress import Phase, Progress
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "load_checkpoint", "restore_optimizer", "save_checkpoint"]
 
 # What `torch.load` needs. It ignores case, so that a name with letters would be one member for many storages.
 _MEMBER = re.compile(r"data\.pkl|version|byteorder|data/[0-9]+")
@@ -111,21 +111,61 @@ def load_checkpoint(run: RunDirectory, model: nn.Module) -> Checkpoint | None:
     return None
 
 
+def restore_optimizer(run: RunDirectory, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
+    """Load the state of the optimizer, and that of the proximal step inside.
+
+    Raises:
+        GossamerError: If it is not the state of this optimizer.
+    """
+    kinds = [{name: type(value) for name, value in group.items()} for group in optimizer.param_groups]
+    try:
+        optimizer.load_state_dict(checkpoint.optimizer)
+        for group, kind in zip(optimizer.param_groups, kinds, strict=True):
+            wrong = [name for name in kind if type(group[name]) is not kind[name]]
+            if wrong:
+                raise GossamerError(f"{wrong[0]!r} is {group[wrong[0]]!r:.80}")
+            for weight in group["params"]:
+                for name, value in optimizer.state.get(weight, {}).items():
+                    if value is not None and value.shape != weight.shape:
+                        raise GossamerError(f"{name!r} has the shape {list(value.shape)}, not {list(weight.shape)}")
+    except Exception as error:  # a file that was made by hand can fail in any way
+        raise GossamerError(
+            f"The checkpoint {run.checkpoint} has no state of this {type(optimizer).__name__} ({_reason(error)}). "
+            "Restart the run with `--overwrite`."
+        ) from error
+
+
 def _load(path: Path, run: RunDirectory, model: nn.Module) -> Checkpoint:
     try:
         members = _members(path)
         _check_pickle(members.get("data.pkl", b""))
         state: dict[str, Any] = torch.load(_archive(members), weights_only=True)
         _check_memory(state, sum(map(len, members.values())))
-        checkpoint = Checkpoint(Progress(**state["progress"]), state["parameters"], state["optimizer"])
+        checkpoint = Checkpoint(_progress(state["progress"]), state["parameters"], state["optimizer"])
         # Checkpoints of earlier versions have no fingerprint.
         if "fingerprint" in state and state["fingerprint"] != run.fingerprint(checkpoint.progress.epoch):
             raise GossamerError(f"it does not belong to the {run.config.name} and {run.metrics.name} beside it")
         _unpack(state["model"], model)
+        if sorted(checkpoint.parameters) != sorted(name for name, _ in model.named_parameters()):
+            raise GossamerError("the parameters of its optimizer are not those of its network")
     except Exception as error:  # a corrupt file can fail in any way
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise GossamerError(f"The checkpoint {path} is corrupt or of another run ({reason}).") from error
+        raise GossamerError(f"The checkpoint {path} is corrupt or of another run ({_reason(error)}).") from error
     return checkpoint
+
+
+def _progress(values: Mapping[str, Any]) -> Progress:
+    progress = Progress(**values)
+    for field in fields(Progress):
+        value = getattr(progress, field.name)
+        if type(value) is not type(field.default):
+            raise GossamerError(f"{field.name!r} is {value!r:.80}")
+    if progress.phase not in get_args(Phase) or min(progress.epoch, progress.phase_epoch) < 0:
+        raise GossamerError(f"its progress is {asdict(progress)}")
+    return progress
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
 
 
 def _packed(model: nn.Module) -> Tensor:

@@ -22,7 +22,7 @@ from gossamer.shrinking import shrink, shrink_, zero_dead_biases
 from gossamer.store import save
 from gossamer.targets import Reached
 from gossamer_lab.data import Dataset
-from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, restore_optimizer, save_checkpoint
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
@@ -95,7 +95,7 @@ def _train(
     steps_per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)
     proximal = None if regularizer is None else _attach(optimizer, regularizer, config, steps_per_epoch, full)
     if checkpoint:
-        optimizer.load_state_dict(checkpoint.optimizer)
+        restore_optimizer(run, optimizer, checkpoint)
 
     progress = checkpoint.progress if checkpoint else Progress()
     history = from_leader(lambda: run.truncate_metrics(progress.epoch))

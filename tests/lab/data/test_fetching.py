@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import GossamerError
+from gossamer.files import scratch_folder
 from gossamer_lab.cli import main
 from gossamer_lab.data import SOURCES, Source, fetch, load, obtain
 from gossamer_lab.data.sources import Mirror
@@ -124,6 +125,20 @@ def test_what_was_fetched_can_be_loaded_and_is_not_fetched_again(
     assert len(load("mnist", tmp_path / "data").train_images) == 20
     assert fetch("mnist", tmp_path / "data") == []
     assert len(server.asked) == len(sent)
+
+
+def test_what_a_killed_download_left_is_removed(
+    server: Server, mnist: Callable[[list[str]], Contents], tmp_path: Path
+) -> None:
+    sent = mnist([server.url])
+    (tmp_path / "mnist").mkdir()
+    with scratch_folder(tmp_path / "mnist", "fetch") as used:
+        left = used.with_name(used.name.replace(".partial", ".killed.partial"))
+        left.mkdir()
+        (left / next(iter(sent))).write_text("half")
+        fetch("mnist", tmp_path)
+        assert used.exists()  # another process downloads there
+    assert {path.name for path in (tmp_path / "mnist").iterdir()} == set(sent)
 
 
 def test_without_a_folder_the_cache_takes_the_files(

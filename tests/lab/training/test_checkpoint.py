@@ -3,11 +3,13 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from gossamer_lab.training import (
     TrainingConfig,
     load_checkpoint,
     open_run,
+    restore_optimizer,
     save_checkpoint,
 )
 
@@ -53,7 +56,7 @@ def test_model_optimizer_and_progress_come_back_bit_by_bit(
     checkpoint = load_checkpoint(run, other)
     assert checkpoint.progress == PROGRESS
     assert checkpoint.parameters == ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
-    other_optimizer.load_state_dict(checkpoint.optimizer)
+    restore_optimizer(run, other_optimizer, checkpoint)
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
         buffers = (optimizer.state[mine]["momentum_buffer"], other_optimizer.state[theirs]["momentum_buffer"])
@@ -103,7 +106,7 @@ def test_a_network_that_was_made_smaller_comes_back_small(
     assert torch.equal(other.eval()(torch.ones(2, 6)), model.eval()(torch.ones(2, 6)))
     named = dict(other.named_parameters())
     resumed = torch.optim.SGD([named[name] for name in checkpoint.parameters], lr=0.05, momentum=0.9)
-    resumed.load_state_dict(checkpoint.optimizer)
+    restore_optimizer(run, resumed, checkpoint)
     assert resumed.state[other.hidden.weight]["momentum_buffer"].shape == (4, 6)
 
 
@@ -291,3 +294,54 @@ def test_what_is_loaded_is_what_was_checked(
     checkpoint = load_checkpoint(run, small_network())
     assert checkpoint is not None
     assert checkpoint.progress == PROGRESS
+
+
+def nested(depth: int) -> list[object]:
+    content: list[object] = []
+    for _ in range(depth):
+        content = [content]
+    return content
+
+
+def change(state: dict[str, Any], path: tuple[Any, ...], value: object) -> None:
+    for key in path[:-1]:
+        state = state[key]
+    state[path[-1]] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "found"),
+    [
+        (("optimizer",), nested(2000), "list indices must be integers"),
+        (("optimizer", "state", 0, "momentum_buffer"), nested(2000), "recursion"),
+        (("optimizer", "state", 0, "momentum_buffer"), torch.zeros(3), r"'momentum_buffer' has the shape \[3\], not"),
+        (("optimizer", "param_groups"), [], "parameter group"),
+        (("optimizer", "param_groups", 0, "lr"), "fast", "'lr' is 'fast'"),
+        (("optimizer", "param_groups", 0, "params"), [0], "parameter group"),
+        (("parameters",), ["a", "b"], "the parameters of its optimizer are not those of its network"),
+        (("parameters",), nested(2000), "the parameters of its optimizer are not those of its network"),
+        (("progress", "epoch"), -1, "its progress is"),
+        (("progress", "phase"), "begun", "its progress is"),
+        (("progress", "objective"), None, "'objective' is None"),
+    ],
+)
+def test_a_checkpoint_with_whole_checksums_and_a_strange_state(
+    run: RunDirectory, small_network: Callable[[], nn.Module], path: tuple[Any, ...], value: object, found: str
+) -> None:
+    model = small_network()
+    save_checkpoint(run, model, trained(model), PROGRESS)
+    state = torch.load(run.checkpoint, weights_only=True)
+    change(state, path, value)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20 * limit)
+    torch.save(state, run.checkpoint)
+    sys.setrecursionlimit(limit)
+    with pytest.raises(GossamerError, match=rf"checkpoint\.pt .*({found}).*--overwrite"):
+        resume(run, small_network())
+
+
+def resume(run: RunDirectory, model: nn.Module) -> None:
+    checkpoint = load_checkpoint(run, model)
+    assert checkpoint is not None
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    restore_optimizer(run, optimizer, checkpoint)

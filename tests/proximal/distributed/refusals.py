@@ -39,7 +39,8 @@ def check_wrapped_late(original):
     for regularizer, target in product(recipes, (None, gossamer.Target(params=0.5))):
         optimizer = torch.optim.SGD(flat.parameters(), lr=0.1)
         late = partial(gossamer.attach, optimizer, regularizer, target=target, steps=100)
-        refuses("embed.weight` is wrapped in FullyShardedDataParallel", late)
+        for what in (late, regularizer.value, partial(regularizer.owned_by, optimizer)):
+            refuses("embed.weight` is wrapped in FullyShardedDataParallel", what)
 
 
 def attach_rule(rule: Rule, penalty: Penalty, model: nn.Module) -> None:
