@@ -27,10 +27,10 @@ class ProgressBars:
         """Add a bar for a task of `total` parts."""
         self._current = self._progress.add_task(title, total=total, text="")
 
-    def advance(self, message: str) -> None:
-        """Advance the bar by one part."""
+    def advance(self, message: str, parts: int = 1) -> None:
+        """Advance the bar by some parts."""
         if self._current is not None:
-            self._progress.update(self._current, advance=1, text=message)
+            self._progress.update(self._current, advance=parts, text=message)
 
 
 class ProgressLog:
@@ -45,9 +45,9 @@ class ProgressLog:
         """Start a task of `total` parts."""
         self._title, self._done, self._total, self._logged_at = title, 0, total, -math.inf
 
-    def advance(self, message: str) -> None:
-        """Count one part, and print a line if the last one is old enough."""
-        self._done += 1
+    def advance(self, message: str, parts: int = 1) -> None:
+        """Count some parts, and print a line if the last one is old enough."""
+        self._done += parts
         if self._done == self._total or self._clock() - self._logged_at >= _SECONDS_BETWEEN_LINES:
             self._logged_at = self._clock()
             self._console.print(f"{self._title}: {self._done} of {self._total}, {message}", markup=False)

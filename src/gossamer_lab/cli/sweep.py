@@ -129,9 +129,10 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepO
             while running := [process.sentinel for process in processes if process.is_alive()]:
                 wait(running, _SECONDS_BETWEEN_LOOKS)
                 now = states(study)
-                for _ in range(shown, now.finished + now.pruned + now.failed):
-                    progress.advance(_described(now))
-                shown = max(shown, now.finished + now.pruned + now.failed)
+                done = now.finished + now.pruned + now.failed
+                if done > shown:
+                    progress.advance(_described(now), done - shown)
+                    shown = done
     except BaseException:
         for process in processes:
             if process.pid is not None and process.is_alive():
