@@ -8,33 +8,25 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint import load as load_checkpoint
-from torch.distributed.checkpoint import save as save_checkpoint
-from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
-from .checkpoints import half, states
-from .models import fully_sharded, same, train
+from .checkpoints import HALVES, expected_of, read, write
+from .models import fully_sharded, own_part, same
 
 
 def main(folder, part):
     dist.init_process_group("gloo")
     torch.set_default_dtype(torch.float64)  # rounding does not decide about zeros
-    model, optimizer, handle, data = half(fully_sharded)
-    if part == "write":
-        train(model, optimizer, *data, 2)
-        save_checkpoint(states(model, optimizer), checkpoint_id=folder)
-    else:
-        loaded = states(model, optimizer)
-        load_checkpoint(loaded, checkpoint_id=folder)
-        set_model_state_dict(model, loaded["model"])
-        set_optimizer_state_dict(model, optimizer, loaded["optimizer"])
-        assert handle.steps == 2, handle.steps
-        train(model, optimizer, *data, 2)
-        one, its_optimizer, _, whole = half(lambda model: model, whole_batch=True)
-        train(one, its_optimizer, *whole, 4)
-        weights = {name: weight.detach() for name, weight in one.named_parameters()}
-        assert any(bool((weight == 0).any()) for weight in weights.values())
-        same(weights, model, f"read by {dist.get_world_size()}")
+    layout = fully_sharded, own_part
+    for begin, before, after in HALVES:
+        place = folder / begin.__name__
+        if part == "write":
+            write(begin, before, layout, place)
+        else:
+            steps, model = read(begin, after, layout, place)
+            assert steps == before
+            weights = expected_of(begin, before + after)
+            assert any(bool((weight == 0).any()) for weight in weights.values())
+            same(weights, model, f"{begin.__name__}, read by {dist.get_world_size()}")
     dist.destroy_process_group()
 
 

@@ -11,6 +11,7 @@ UNIT_TRAININGS = [
     (TOKENS, (("unit_tl1", {}), 0.18), "Adam"),
     (TOKENS, (("combined_group_exclusive", {"groups": "units"}), 0.35), "SGD"),
     (TOKENS, (("group_lasso", {"groups": "units"}), 0.1), "SGD"),
+    (TOKENS, (("group_transformed_l1", {"groups": "units"}), 0.1), "SGD"),
     (POINTS, (("integrated_tl1", {"groups": "units"}), 0.18), "SGD"),
 ]
 

@@ -10,7 +10,7 @@ from torch.distributed.tensor import Replicate, Shard, init_device_mesh
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from .checkpoints import check_checkpoint, check_gathered
-from .models import fully_sharded, tensor_parallel
+from .models import alone, fully_sharded, own_part, tensor_parallel
 from .optimizers import check_every_recipe, check_zero_redundancy
 from .placements import check_masks, check_placements
 from .refusals import check_refusals
@@ -61,10 +61,10 @@ def main(folder):
     part(check_unknown_structure)
     part(check_failure)
     part(check_warnings, flat)
+    layouts = [(fully_sharded, own_part), (lambda model: tensor_parallel(flat, model), alone)]
+    part(check_gathered, folder, layouts)
     if world == 2:
-        layouts = [(fully_sharded,), (lambda model: tensor_parallel(flat, model), True), (lambda model: model, True)]
-        part(check_checkpoint, folder, layouts)
-        part(check_gathered, folder)
+        part(check_checkpoint, folder, [*layouts, (alone, alone)])
         part(check_resumed_zero)
     dist.barrier()
     dist.destroy_process_group()
