@@ -22,7 +22,7 @@ from gossamer_lab.data import obtain
 from gossamer_lab.reporting.study_report import StudyRecord, Trial
 from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
-from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states
+from gossamer_lab.sweeps.search import Result, Search, States, failures, open_search, results, states
 from gossamer_lab.sweeps.training_trials import TrainingTrial, work_on_trainings
 from gossamer_lab.training import SETTINGS, TrainingConfig, defaults, regularizer_spec
 
@@ -58,12 +58,14 @@ def run_sweep(options: SweepOptions) -> int:
     for name, each in values.items():
         for value in (min(each), max(each)):  # refuses a value that is not allowed, before anything is trained
             replace(config, **{name: value})  # type: ignore[arg-type]
-    search = Search(options.name or f"{options.dataset} {options.regularizer}", values, options.trials, options.seed)
+    name = options.name or f"{options.dataset} {options.regularizer}"
+    settings = {name: value for name, value in asdict(config).items() if name not in values}
+    search = Search(name, values, options.trials, options.seed, settings)
     with download_bars(silent=options.quiet) as on_download:
         obtain(options.dataset, options.data_dir, on_download)
     folder = options.output / search.name.replace(" ", "-").replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
-    url = options.storage if "://" in options.storage else f"sqlite:///{Path(options.storage).resolve()}"
+    url = _address(options.storage)
     trial = TrainingTrial(config, folder.resolve(), options.data_dir)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with open_search(search, url) as study:
@@ -73,10 +75,20 @@ def run_sweep(options: SweepOptions) -> int:
         except KeyboardInterrupt:
             Display().message("interrupted; the same command goes on")
             return 130
-        found, ended = results(study), states(study)
+        found, ended, reasons = results(study), states(study), failures(study)
         _record(search, config, found, ended, options).write(folder)
         _show(found, ended, folder, options)
+    if reasons:
+        Display().message(f"The first training that failed: {reasons[0]}")
     return 0
+
+
+def _address(storage: str) -> str:
+    if "://" in storage:
+        return storage
+    if "?" in storage:
+        raise GossamerError(f"`--storage` must not contain a question mark, which ends the path; received {storage!r}.")
+    return f"sqlite:///{Path(storage).resolve()}"
 
 
 def _configuration(options: SweepOptions) -> TrainingConfig:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ __all__ = [
     "Search",
     "States",
     "add_missing",
+    "failures",
     "is_taken",
     "open_search",
     "results",
@@ -66,6 +67,7 @@ class Search:
         values: The values of each parameter; for a Pareto search its smallest and its largest, on a logarithmic scale.
         trials: Number of trials of a Pareto search; None for a grid.
         seed: Seed of the sampler.
+        settings: What else determines a result, as plain data.
         heartbeat: Seconds between two signs of life of a running trial; after two of them it counts as killed.
     """
 
@@ -73,6 +75,7 @@ class Search:
     values: Mapping[str, Sequence[float]]
     trials: int | None = None
     seed: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
     heartbeat: int = _HEARTBEAT
 
     def points(self) -> list[Point]:
@@ -83,7 +86,14 @@ class Search:
 
     def describe(self) -> dict[str, Any]:
         """What has to be the same in all processes, as plain data."""
-        return {"values": {name: list(map(float, each)) for name, each in self.values.items()}, "trials": self.trials}
+        values = {name: list(map(float, each)) for name, each in self.values.items()}
+        return {"values": values, "trials": self.trials, "seed": self.seed, **self.settings}
+
+    def sampler(self, slot: int) -> optuna.samplers.BaseSampler:
+        """The sampler of a slot. Each has its own random numbers, or all workers would draw the same points."""
+        import optuna
+
+        return optuna.samplers.TPESampler(seed=(1_000_003 * self.seed + slot) % 2**32, constant_liar=True)
 
 
 @dataclass(frozen=True)
@@ -124,37 +134,41 @@ def open_search(search: Search, url: str) -> Iterator[optuna.Study]:
     import optuna
 
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    sampler = optuna.samplers.TPESampler(seed=None if search.trials is None else search.seed, constant_liar=True)
     storage = open_database(url, search.heartbeat)
     try:
         with readable(f"The study {search.name!r}"):
-            study = _joined(search, storage, sampler)
+            study = _joined(search, storage)
         yield study
     finally:
         storage.remove_session()
         storage.engine.dispose()
 
 
-def _joined(search: Search, storage: optuna.storages.RDBStorage, sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+def _joined(search: Search, storage: optuna.storages.RDBStorage) -> optuna.Study:
     import optuna
 
     study = optuna.create_study(
         storage=storage,
         study_name=search.name,
         directions=["minimize", "minimize"],
-        sampler=sampler,
+        sampler=search.sampler(0),  # of the first slot; see `worker`
         load_if_exists=True,
     )
     known = study.user_attrs.get("search")
     if known is not None and known != search.describe():
         raise GossamerError(
-            f"The storage has a study {search.name!r} of {known}; this one is of {search.describe()}. Give the same "
-            "options, or another `--name`."
+            f"The storage has a study {search.name!r} of other trainings: {_differing(known, search.describe())}. Give "
+            "the same options, or another `--name`."
         )
     study.set_user_attr("search", search.describe())
     study.set_metric_names(["validation error", "weights kept"])  # for optuna-dashboard
     add_missing(study, search.points(), slots(study))
     return study
+
+
+def _differing(known: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    names = [name for name in (*given, *(set(known) - set(given))) if known.get(name) != given.get(name)]
+    return "; ".join(f"{name} was {known.get(name)!r}, and is {given.get(name)!r} now" for name in names)
 
 
 def slots(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
@@ -174,6 +188,13 @@ def results(study: optuna.Study) -> list[Result]:
             figures = {name: value for name, value in trial.user_attrs.items() if name != SLOT}
             found[slot] = Result(slot, trial.number, dict(trial.params), values, figures)
     return [found[slot] for slot in sorted(found)]
+
+
+def failures(study: optuna.Study) -> list[str]:
+    """Why slots have no result, where that is known."""
+    by_slot = _by_slot(slots(study))
+    unfinished = [trial for trials in by_slot.values() if not any(map(_is_finished, trials)) for trial in trials]
+    return [trial.user_attrs[FAILURE] for trial in unfinished if FAILURE in trial.user_attrs]
 
 
 def states(study: optuna.Study) -> States:

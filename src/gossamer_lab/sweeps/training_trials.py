@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from gossamer_lab.sweeps.integrity import checked
 from gossamer_lab.sweeps.search import Search, open_search
 from gossamer_lab.sweeps.worker import work
 from gossamer_lab.training import TrainingConfig, assemble, load_dataset, open_run, train
+from gossamer_lab.training.checksum import digest
 
 if TYPE_CHECKING:
     import optuna
@@ -55,7 +56,8 @@ class TrainingTrial:
         settings: dict[str, Any] = {**point}
         config = replace(self.config, **settings)
         dataset = load_dataset(config, self.data)
-        run = open_run(self.folder / f"{trial.number:05d}", config, resume=True)
+        # Another storage has other trials of the same numbers.
+        run = open_run(self.folder / f"{trial.number:05d}-{digest(asdict(config))[:8]}", config, resume=True)
         trials = trial.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         others = [checked(each).user_attrs[_HISTORY] for each in trials if _HISTORY in each.user_attrs]
         history: list[_Epoch] = []
@@ -64,7 +66,7 @@ class TrainingTrial:
             history.append((1 - metrics.test_accuracy, metrics.params_kept))
             if metrics.epoch >= config.epochs / 3 and is_poor(history, others):
                 raise optuna.TrialPruned
-        run.checkpoint.unlink(missing_ok=True)
+        run.remove_checkpoints()
         result = run.read_result()
         trial.set_user_attr(_HISTORY, history)
         trial.set_user_attr("run", str(run.path))

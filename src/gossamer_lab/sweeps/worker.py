@@ -84,6 +84,7 @@ def _outcome(
     if slot is None or is_taken(study, slot, trial.number):  # another worker was faster
         trial.set_user_attr(RETURNED, True)
         return TrialState.FAIL, None
+    study.sampler = search.sampler(slot)
     point = _point(trial, search)
     try:
         first, second = map(float, objective(trial, point))

@@ -121,6 +121,11 @@ class RunDirectory:
             for folder in abandoned(file):
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def remove_checkpoints(self) -> None:
+        """Remove the last checkpoint and the previous one, of a finished run."""
+        for file in (self.checkpoint, self.previous_checkpoint):
+            file.unlink(missing_ok=True)
+
     def write_config(self, config: TrainingConfig) -> None:
         """Write the configuration."""
         write_atomically(self.config, config.to_json().encode())

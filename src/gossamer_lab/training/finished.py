@@ -36,5 +36,5 @@ def finished_run(
         model, regularizer = assemble(config, images)
         for metrics in train(model, images, regularizer, config, run):
             on_epoch(metrics)
-        run.checkpoint.unlink(missing_ok=True)
+        run.remove_checkpoints()
     return run

@@ -1,4 +1,5 @@
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -46,14 +47,48 @@ def test_a_grid_is_trained_and_the_next_call_trains_nothing(command, tmp_path):
     assert page.count('<th scope="row">trial') == 2
     runs = sorted((tmp_path / "sweeps" / "digits-integrated-tl1").glob("*/result.json"))
     assert len(runs) == 2
+    assert not [file for run in runs for file in run.parent.glob("checkpoint*")]
+    process = command(*words, "--epochs", 2)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "epochs was 1, and is 2 now" in err
+
+
+def test_two_machines_work_on_one_study_of_a_server(command, tmp_path, postgresql):
+    words = ("sweep", "digits", "--vary", "strength=1e-3:1e-2", "--trials", 4, "--epochs", 1, "--storage", postgresql)
+    processes = [command(*words, "--json", "--output", f"machine-{number}") for number in range(2)]
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert json.loads(out)["finished"] == 4
+    runs = [RunDirectory(file.parent) for file in tmp_path.glob("machine-*/*/*/result.json")]
+    assert len({run.read_config().strength for run in runs}) == len(runs) == 4
+
+
+def test_ctrl_c_and_the_same_command_again(command, tmp_path):
+    words = ("sweep", "digits", "--vary", "strength=1e-3:1e-2", "--trials", 3, "--epochs", 30, "--workers", 2)
+    process = command(*words)
+    while not list(tmp_path.glob("sweeps/*/*/metrics.jsonl")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; the same command goes on" in err
+    process = command(*words, "--json")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    seen = json.loads(out)
+    assert seen["finished"] + seen["pruned"] == 3
+    assert "3 of 3, " in err
 
 
 def test_workers_end_with_a_command_that_is_killed(command, tmp_path):
     process = command("sweep", "digits", "--vary", "strength=1e-3", "--epochs", 100_000, "--quiet")
-    run = RunDirectory(tmp_path / "sweeps" / "digits-integrated-tl1" / "00000")
-    while not run.metrics.exists():
+    while not (started := list(tmp_path.glob("sweeps/digits-integrated-tl1/00000-*/metrics.jsonl"))):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
+    run = RunDirectory(started[0].parent)
     with pytest.raises(GossamerError, match="in progress"), run.lock():
         pass
     process.kill()
@@ -78,6 +113,7 @@ def test_workers_end_with_a_command_that_is_killed(command, tmp_path):
         ({"vary": ("strength=1e-3", "s=0.1,0.9")}, "`s` must be a number from 0 to 1/2; received 0.9"),
         ({"vary": ("strength=1e-3,1e-2",), "trials": 4}, "LOW:HIGH"),
         ({"vary": ("strength=1e-2:1e-3",), "trials": 4}, "LOW:HIGH"),
+        ({"storage": "x?.db"}, "must not contain a question mark"),
         ({"storage": "mysterious://host/x"}, "cannot be opened"),
     ],
 )

@@ -1,13 +1,12 @@
 """Searches by several processes on one database: no slot is lost, none is counted twice."""
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,47 +20,12 @@ from gossamer.errors import GossamerError
 from gossamer_lab.sweeps import training_trials
 from gossamer_lab.sweeps.integrity import DamagedStorageError, seal
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
-from gossamer_lab.sweeps.search import Result, Search, States, open_search, results, states
+from gossamer_lab.sweeps.search import Result, Search, States, failures, open_search, results, states
 from gossamer_lab.sweeps.training_trials import is_poor
 from gossamer_lab.sweeps.worker import work
 
 WORKER = Path(__file__).parent / "search_worker.py"
 SEARCH = Search("grid", {"x": [float(x) for x in range(6)], "y": [1.0, 2.0]}, heartbeat=1)  # that of the workers
-
-
-def binaries():
-    """The folder of the server's programs."""
-    found = shutil.which("pg_ctl")
-    folders = [Path(found).resolve().parent] if found else []
-    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((folder for folder in folders if (folder / "initdb").exists()), None)
-
-
-@pytest.fixture(scope="module")
-def postgresql(tmp_path_factory):
-    """The address of a server that listens on a socket of its own folder."""
-    programs = binaries()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed")
-    folder = Path(subprocess.check_output(["mktemp", "-d", "/tmp/pg.XXXXXX"], text=True).strip())
-    user = {"user": "nobody"} if os.getuid() == 0 else {}  # the server refuses to run as root
-    if user:
-        shutil.chown(folder, "nobody")
-
-    def run(program, *args):
-        subprocess.run([programs / program, *args], check=True, capture_output=True, cwd=folder, **user)
-
-    try:
-        run("initdb", "-D", folder / "data", "-U", "tester", "--auth=trust", "--no-sync")
-        port = 20_000 + os.getpid() % 20_000
-        options = f"-h 127.0.0.1 -p {port} -k {folder} -F"
-        run("pg_ctl", "-D", folder / "data", "-o", options, "-l", folder / "log", "-w", "start")
-        try:
-            yield f"postgresql://tester@127.0.0.1:{port}/postgres"
-        finally:
-            run("pg_ctl", "-D", folder / "data", "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder)
 
 
 def start(url, folder, role):
@@ -260,12 +224,73 @@ def test_a_pareto_search_has_as_many_trials_as_asked_for(tmp_path):
     assert len({result.point["x"] for result in found}) == 6
 
 
-def test_other_points_under_the_same_name_are_refused(tmp_path):
-    search, url = grid(tmp_path)
+def test_workers_of_a_pareto_search_draw_different_points(tmp_path):
+    search, url = grid(tmp_path, trials=8)
+    together, calls = threading.Barrier(2), []
+
+    def objective(trial, point):
+        calls.append(point["x"])
+        if len(calls) <= 2:
+            together.wait(timeout=60)
+        return point["x"], 1 / point["x"]
+
+    def worker():
+        with open_search(search, url) as study:
+            work(study, search, objective)
+
+    threads = [threading.Thread(target=worker) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with open_search(search, url) as study:
+        assert len({result.point["x"] for result in results(study)}) == 8
+
+
+def test_a_pareto_search_that_was_interrupted_draws_new_points(tmp_path):
+    search, url = grid(tmp_path, trials=6)
+    for _ in range(3):
+        calls = []
+
+        def objective(trial, point, calls=calls):
+            calls.append(point)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return point["x"], 1 / point["x"]
+
+        with suppress(KeyboardInterrupt):
+            worked(search, url, objective)
+    with open_search(search, url) as study:
+        assert len({result.point["x"] for result in results(study)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"x": [5.0]}, r"values was \{'x': \[1.0, 2.0, 3.0\]\}, and is \{'x': \[5.0\]\} now"),
+        (None, "epochs was 1, and is 3"),
+    ],
+)
+def test_other_trainings_under_the_same_name_are_refused(tmp_path, other, said):
+    search, url = grid(tmp_path, settings={"epochs": 1})
     with open_search(search, url):
         pass
-    with pytest.raises(GossamerError, match="another `--name`"), open_search(Search("one", {"x": [5.0]}), url):
+    changed = Search("one", other or search.values, settings={"epochs": 1 if other else 3})
+    with pytest.raises(GossamerError, match=f"{said}.*another `--name`"), open_search(changed, url):
         pass
+
+
+def test_why_a_slot_has_no_result(tmp_path):
+    search, url = grid(tmp_path)
+
+    def objective(trial, point):
+        if point["x"] == 2.0:
+            raise GossamerError("diverged")
+        return point["x"], 0.0
+
+    worked(search, url, objective)
+    with open_search(search, url) as study:
+        assert failures(study) == ["diverged"]
 
 
 def test_bad_storages_are_refused(tmp_path):
