@@ -19,7 +19,7 @@ FLAGS = [["-shared", "-fPIC", "-no-such-flag"], ["-shared", "-fPIC"]]
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "gossamer"
+    return tmp_path / "gossamer-libraries"
 
 
 def answer(library: ctypes.CDLL) -> int:
@@ -137,6 +137,11 @@ def test_a_group_that_may_write_new_files(cache: Path, monkeypatch: pytest.Monke
     assert cache.stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr(compiler, "_compile", None)  # it must not be called
     assert answer(load_library(source(42), "test", FLAGS)) == 42
+
+
+def test_data_sets_beside_it_that_a_group_may_write(cache: Path) -> None:
+    (cache.parent / "gossamer").mkdir(mode=0o775)
+    assert cache_folder() == cache
 
 
 def test_a_link_in_the_cache_is_not_followed(cache: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_line(append: Callable[[Path], object], tmp_path: Path, events: Events
 def test_a_compiled_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: Events) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     load_library("int answer(void) { return 42; }\n", "test", [["-shared", "-fPIC"]])
-    (library,) = (tmp_path / "gossamer").glob("*.so")
+    (library,) = (tmp_path / "gossamer-libraries").glob("*.so")
     assert durable(library, events)
 
 

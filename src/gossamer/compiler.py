@@ -131,7 +131,8 @@ def predefined_macros(compiler: Compiler, flags: Sequence[str]) -> dict[str, str
 def cache_folder() -> Path:
     """A folder that no one else can write to: what lies in it is executed."""
     try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gossamer"
+        # Not that of the data sets, which others may be allowed to write to.
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gossamer-libraries"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(folder, os.W_OK) and _is_ours(folder.lstat()):
             return folder

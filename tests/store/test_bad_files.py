@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Callable
@@ -466,3 +467,21 @@ def test_save_refuses_what_is_no_plain_file(tmp_path: Path) -> None:
     with pytest.raises(GossamerError, match="not a plain file"):
         save(nn.Linear(2, 2), tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="making a device needs root")
+def test_save_refuses_a_device(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    with pytest.raises(GossamerError, match="not a plain file"):
+        save(nn.Linear(2, 2), device)
+    assert device.is_char_device()
+
+
+@pytest.mark.parametrize("part", ["[]", "{}"])
+def test_a_header_of_very_many_parts(file: Path, part: str) -> None:
+    """Two characters of it would take up to 64 bytes of memory."""
+    manifest = f'{{"provenance": [{",".join([part] * 2**18)}]}}'
+    header = json.dumps({"__metadata__": {"gossamer": f"{zlib.crc32(manifest.encode())} {manifest}"}}).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    assert "262144 are allowed" in refused(file, Net())

@@ -14,10 +14,16 @@ __all__ = ["Json", "dump", "fields", "integer", "mapping", "parse", "sequence", 
 Json: TypeAlias = Any
 
 LARGEST_INTEGER = 2**63 - 1
+_MOST_PARTS = 2**18
 
 
 def parse(source: str) -> Json:
-    """What `source` says; a GossamerError for text that is not JSON, or says nan, infinity or one name twice."""
+    """What `source` says; a GossamerError for text that is not JSON, or says nan, infinity or one name twice.
+
+    An empty list or object takes two characters and up to 64 bytes of memory, so their number is bounded.
+    """
+    if (parts := source.count("[") + source.count("{")) > _MOST_PARTS:
+        raise GossamerError(f"it has {parts} lists and objects, and {_MOST_PARTS} are allowed")
     try:
         return json.loads(
             source, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant, parse_float=_finite

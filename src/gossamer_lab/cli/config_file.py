@@ -29,7 +29,7 @@ def read_options(path: Path) -> dict[str, Any]:
     """The options of a file, by the names of their fields; an unknown key or a wrong type is refused."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise GossamerError(f"{path} is not a TOML file: {error}.") from None
     known = _types()
     options = {}

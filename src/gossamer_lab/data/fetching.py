@@ -22,7 +22,7 @@ OnDownload = Callable[[str, int, int], None]
 
 _CHUNK = 1 << 16
 
-# Seconds for one file. The largest has 170 MB: less than 50 kB/s is not worth waiting for.
+# Seconds for a data set, all mirrors included. The largest file has 170 MB: less than 50 kB/s is not worth waiting for.
 _TIME_LIMIT = 3600.0
 
 
@@ -49,10 +49,10 @@ def fetch(name: str, folder: Path | None = None, on_download: OnDownload | None 
     if all(state.state == "ok" for state in states):
         return []
     with _new_folder((folder or cache_dir()) / wanted.folders[0]) as target:
-        failures = []
+        failures, deadline = [], time.monotonic() + _TIME_LIMIT
         for mirror in wanted.mirrors:
             with scratch_folder(target, "fetch") as scratch:
-                failure = _download(wanted, mirror, scratch, on_download)
+                failure = _download(wanted, mirror, scratch, on_download, deadline)
                 if failure is None:
                     return [(scratch / file).replace(target / file) for file in mirror.files]
                 failures.append(f"{mirror.url} {failure}")
@@ -84,13 +84,15 @@ def _new_folder(path: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def _download(wanted: Source, mirror: Mirror, folder: Path, on_download: OnDownload | None) -> str | None:
+def _download(
+    wanted: Source, mirror: Mirror, folder: Path, on_download: OnDownload | None, deadline: float
+) -> str | None:
     """Download and verify all files of a mirror; return what went wrong, or None."""
     from requests import exceptions
 
     try:
         for file, checksum in mirror.files.items():
-            guard = _Guard(file, on_download, largest_file(wanted), time.monotonic() + _TIME_LIMIT)
+            guard = _Guard(file, on_download, largest_file(wanted, file), deadline)
             _retrieve(f"{mirror.url}{file}", folder / file, checksum, guard)
     except _StoppedError as error:
         return str(error)
@@ -168,7 +170,9 @@ class _Guard:
             self.on_download(self.file, min(self.done, self.total) if self.total else self.done, self.total)
 
     def too_slow(self) -> _StoppedError:
-        return _StoppedError(f"took longer than {_TIME_LIMIT:.0f} seconds to send {self.file}")
+        return _StoppedError(
+            f"took too long to send {self.file}: {_TIME_LIMIT:.0f} seconds for the whole data set are over"
+        )
 
     def reset(self) -> None:
         self.done = 0

@@ -27,7 +27,13 @@ _COMPRESSIONS = ("", ".gz", ".xz")
 # More memory than any .xz file of a data set asks for; its header could ask for any amount.
 _XZ_MEMORY = 1 << 28
 
-_UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError)
+# ValueError is that of names that are not UTF-8, too.
+_UNREADABLE = (
+    OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError,
+    MemoryError,
+)  # fmt: skip
+# Others have headers that ask for memory.
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class _Stream(Protocol):
@@ -85,9 +91,13 @@ def cache_dir() -> Path:
     return Path(pooch.os_cache("gossamer"))
 
 
-def largest_file(source: Source) -> int:
-    """Return a size in bytes that no file of the data set exceeds, whether packed or not, with room for headers."""
-    return sum(part.size for part in source.parts) * 5 // 4 + (1 << 20)
+def largest_file(source: Source, file: str | None = None) -> int:
+    """Return a size in bytes that a file of the data set does not exceed, packed or not, with room for headers.
+
+    Without `file`, or for one that is not of a single part, that of an archive of all parts.
+    """
+    one = [part for part in source.parts if file in {f"{part.name}{ending}" for ending in _COMPRESSIONS}]
+    return sum(part.size for part in one or source.parts) * 5 // 4 + (1 << 20)
 
 
 def search_path(folder: Path | None = None) -> list[Path]:
@@ -186,11 +196,15 @@ def _from_file(path: Path, part: Part) -> bytes:
 def _from_zip(path: Path, parts: list[Part]) -> dict[str, bytes]:
     data = {}
     with zipfile.ZipFile(path) as archive:
-        for part in parts:
-            for member in archive.namelist():
-                if member.rpartition("/")[2] == part.name:
-                    with archive.open(member) as stream:
-                        data[part.name] = _limited(stream, part)
+        wanted = {part.name: part for part in parts}
+        for member in archive.infolist():
+            part = wanted.pop(member.filename.rpartition("/")[2], None)  # each once: entries may share their bytes
+            if part is None:
+                continue
+            if member.compress_type not in _ZIP_METHODS:
+                raise zipfile.BadZipFile(f"{part.name} is packed by method {member.compress_type}")
+            with archive.open(member) as stream:
+                data[part.name] = _limited(stream, part)
     return data
 
 

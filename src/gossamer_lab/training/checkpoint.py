@@ -28,10 +28,13 @@ from gossamer.store import load, save
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.progress import Phase, Progress
 
-__all__ = ["Checkpoint", "load_checkpoint", "restore_optimizer", "save_checkpoint"]
+__all__ = ["Checkpoint", "discard_unusable", "load_checkpoint", "restore_optimizer", "save_checkpoint"]
 
 # What `torch.load` needs. It ignores case, so that a name with letters would be one member for many storages.
 _MEMBER = re.compile(r"data\.pkl|version|byteorder|data/[0-9]+")
+
+# Names and numbers only. Each byte can be an empty list or dictionary, which takes up to 64 bytes of memory.
+_LARGEST_PICKLE = 2**20
 
 # Operations by which `torch.save` writes plain data and tensors. Others copy what was read before, or call more.
 _OPERATIONS = frozenset((
@@ -56,11 +59,13 @@ class Checkpoint:
         progress: State of the schedule.
         parameters: Names of the parameters, in the order of the optimizer.
         optimizer: State dict of the optimizer, with that of the proximal step inside.
+        path: The file, which is that of the previous checkpoint if the last one could not be used.
     """
 
     progress: Progress
     parameters: list[str]
     optimizer: dict[str, Any]
+    path: Path
 
 
 def save_checkpoint(run: RunDirectory, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
@@ -103,12 +108,18 @@ def load_checkpoint(run: RunDirectory, model: nn.Module) -> Checkpoint | None:
         except GossamerError as error:
             failed = failed or error
             continue
-        if failed:
+        if failed is not None:
             warnings.warn(f"{failed} Resuming from the previous checkpoint, {path}.", stacklevel=2)
         return checkpoint
     if failed:
         raise GossamerError(f"{failed} Restart the run with `--overwrite`.")
     return None
+
+
+def discard_unusable(run: RunDirectory, checkpoint: Checkpoint | None) -> None:
+    """Remove the last checkpoint if the previous one was loaded: the next one to be saved would take its place."""
+    if checkpoint is not None and checkpoint.path == run.previous_checkpoint:
+        run.checkpoint.unlink(missing_ok=True)
 
 
 def restore_optimizer(run: RunDirectory, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
@@ -141,9 +152,10 @@ def _load(path: Path, run: RunDirectory, model: nn.Module) -> Checkpoint:
         _check_pickle(members.get("data.pkl", b""))
         state: dict[str, Any] = torch.load(_archive(members), weights_only=True)
         _check_memory(state, sum(map(len, members.values())))
-        checkpoint = Checkpoint(_progress(state["progress"]), state["parameters"], state["optimizer"])
-        # Checkpoints of earlier versions have no fingerprint.
-        if "fingerprint" in state and state["fingerprint"] != run.fingerprint(checkpoint.progress.epoch):
+        checkpoint = Checkpoint(_progress(state["progress"]), state["parameters"], state["optimizer"], path)
+        # Runs of earlier versions have no checksums, and their checkpoints no fingerprint.
+        expected = run.fingerprint(checkpoint.progress.epoch) if "fingerprint" in state or run.is_sealed() else None
+        if state.get("fingerprint") != expected:
             raise GossamerError(f"it does not belong to the {run.config.name} and {run.metrics.name} beside it")
         _unpack(state["model"], model)
         if sorted(checkpoint.parameters) != sorted(name for name, _ in model.named_parameters()):
@@ -206,11 +218,15 @@ def _archive(members: Mapping[str, bytes]) -> io.BytesIO:
 
 
 def _check_pickle(content: bytes) -> None:
-    """Refuse what could take far more memory or time than it has bytes.
+    """Refuse what could take far more memory or time than it has bytes, or than any checkpoint needs.
 
     Only names may be used twice. Lists, tuples and tensors then form a tree: in a few bytes, references to references
     would make a structure that takes for ever to walk or to copy.
     """
+    if len(content) > _LARGEST_PICKLE:
+        raise GossamerError(
+            f"its structure has {len(content)} bytes, and that of a checkpoint {_LARGEST_PICKLE} at most"
+        )
     names: set[object] = set()  # places of the memo that hold a text or a global
     previous = ""
     for operation, argument, _ in pickletools.genops(content):

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["digest", "sealed", "unsealed"]
+__all__ = ["digest", "has_seal", "sealed", "unsealed"]
 
 _KEY = "sha256"
 
@@ -20,6 +20,11 @@ def digest(values: object) -> str:
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The record with its checksum."""
     return {**values, _KEY: digest(values)}
+
+
+def has_seal(values: Mapping[str, Any]) -> bool:
+    """Whether a record has a checksum."""
+    return _KEY in values
 
 
 def unsealed(values: Mapping[str, Any]) -> dict[str, Any]:

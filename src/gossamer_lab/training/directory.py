@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from gossamer.errors import GossamerError
 from gossamer.files import abandoned, flush, lock_folder, write_atomically
-from gossamer_lab.training.checksum import sealed, unsealed
+from gossamer_lab.training.checksum import has_seal, sealed, unsealed
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
 
@@ -163,6 +164,11 @@ class RunDirectory:
                 f"{len(metrics)} lines, the last one of epoch {metrics[-1].epoch if metrics else 'none'}. {_RETRAIN}"
             )
         return metrics
+
+    def is_sealed(self) -> bool:
+        """Whether the configuration has a checksum, as those of earlier versions have not."""
+        values: dict[str, Any] = json.loads(self.config.read_text(encoding="utf-8"))
+        return has_seal(values)
 
     def fingerprint(self, epochs: int) -> str:
         """A digest of the configuration and of the metrics of the first `epochs` epochs, for the checkpoint after them.

@@ -22,7 +22,13 @@ from gossamer.shrinking import shrink, shrink_, zero_dead_biases
 from gossamer.store import save
 from gossamer.targets import Reached
 from gossamer_lab.data import Dataset
-from gossamer_lab.training.checkpoint import Checkpoint, load_checkpoint, restore_optimizer, save_checkpoint
+from gossamer_lab.training.checkpoint import (
+    Checkpoint,
+    discard_unusable,
+    load_checkpoint,
+    restore_optimizer,
+    save_checkpoint,
+)
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
@@ -90,6 +96,7 @@ def _train(
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
     checkpoint = in_all(lambda: load_checkpoint(run, model))
+    from_leader(lambda: discard_unusable(run, checkpoint))
     to_channels_last(model)
     optimizer = _optimizer(model, config, checkpoint)
     steps_per_epoch = math.ceil(len(dataset.train_images) / config.batch_size)

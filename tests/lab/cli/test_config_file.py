@@ -64,6 +64,7 @@ def test_every_option_can_be_in_the_file(tmp_path: Path) -> None:
         ("epochs = true", "'epochs' must be of type int; received True"),
         ("config = 'other.toml'", "there is no option 'config'"),
         ("epochs = ", "is not a TOML file"),
+        (f"epochs = {'[' * 5000}", "is not a TOML file: maximum recursion depth"),
     ],
 )
 def test_a_wrong_file(tmp_path: Path, text: str, complaint: str) -> None:

@@ -295,5 +295,5 @@ def test_a_file_that_takes_too_long_is_stopped(
     monkeypatch.setattr("gossamer_lab.data.fetching._TIME_LIMIT", limit)
     name = next(iter(mnist([server.url])))
     server.slow.add(name)
-    with pytest.raises(GossamerError, match=f"took longer than .* to send {name}"):
+    with pytest.raises(GossamerError, match=f"took too long to send {name}"):
         fetch("mnist", tmp_path / "data")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import pickle
 import struct
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +126,39 @@ def test_places_are_looked_at_in_their_order(
         with pytest.raises(GossamerError, match=f"/{place}/pendigits/pendigits.tra.gz holds"):
             load("pendigits", tmp_path / "folder")
     assert inspect(source, [tmp_path / "nowhere"])[0].state == "missing"
+
+
+@pytest.mark.parametrize("fault", ["method", "name"])
+def test_a_strange_zip_archive_is_named(fault: str, tmp_path: Path, published: Publish, small: Make) -> None:
+    contents = small("sdd")
+    (archive,) = published("sdd", contents).archives
+    ((name, data),) = contents.items()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_LZMA if fault == "method" else zipfile.ZIP_STORED) as packed:
+        packed.writestr(name if fault == "method" else f"{name}\u00fc", data)
+    content = stream.getvalue() if fault == "method" else stream.getvalue().replace("\u00fc".encode(), b"\xff\xff")
+    write(tmp_path / "sdd", {archive: content})
+    said = "is packed by method 14" if fault == "method" else "cannot be read .*utf-8"
+    with pytest.raises(GossamerError, match=rf"diagnosis\.zip .*{said}.*Delete it"):
+        load("sdd", tmp_path)
+
+
+def test_each_part_of_a_zip_archive_is_read_once(
+    tmp_path: Path, published: Publish, small: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that share their bytes would be unpacked again and again."""
+    contents = small("sdd")
+    (archive,) = published("sdd", contents).archives
+    ((name, data),) = contents.items()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as packed:
+        for number in range(5):
+            packed.writestr(f"{number}/{name}", data)
+    write(tmp_path / "sdd", {archive: stream.getvalue()})
+    opened, whole = [], zipfile.ZipFile.open
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *args: opened.append(args[1]) or whole(*args))
+    load("sdd", tmp_path)
+    assert len(opened) == 1
 
 
 def test_what_is_missing_is_one_error_with_all_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def kinds(folder: Path) -> list[Kind]:
     with open_search(_SEARCH, f"sqlite:///{folder / 'sweep.db'}") as study:
         work(study, _SEARCH, objective)
     library()
-    built = next((folder / "gossamer").glob("soak-*.so"))
+    built = next((folder / "gossamer-libraries").glob("soak-*.so"))
     kept = folder / "library.so"
     shutil.copyfile(built, kept)
     # Compiling takes too long for thousands of times: the library that was compiled before is taken.

@@ -175,6 +175,24 @@ def test_damaged_checkpoint_the_previous_one_is_taken(
     assert run.weights.read_bytes() == finished.weights.read_bytes()
 
 
+def test_a_damaged_checkpoint_does_not_become_the_previous_one(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path
+) -> None:
+    run = stopped(start, tmp_path, config)
+    previous = run.previous_checkpoint.read_bytes()
+    run.checkpoint.write_bytes(b"damage")
+    training = start(tmp_path, resume=True)
+    with pytest.warns(UserWarning, match="Resuming from the previous checkpoint"):
+        next(training)
+    # From here on the run may be killed at any operation.
+    assert not run.checkpoint.exists()
+    assert run.previous_checkpoint.read_bytes() == previous
+    list(islice(training, 4))
+    training.close()
+    assert run.checkpoint.read_bytes() != b"damage"
+    assert run.previous_checkpoint.read_bytes() != b"damage"
+
+
 def test_files_of_a_run_are_bound_to_each_other(start: StartTraining, config: TrainingConfig, tmp_path: Path) -> None:
     run = stopped(start, tmp_path / "run", config)
     other = stopped(start, tmp_path / "other", replace(config, seed=1))
@@ -196,6 +214,12 @@ def test_files_of_a_run_are_bound_to_each_other(start: StartTraining, config: Tr
     run.metrics.write_bytes(b"\xff" + files[run.metrics])
     assert "metrics.jsonl is corrupt" in resumed()
     run.checkpoint.write_bytes(other.checkpoint.read_bytes())
+    run.previous_checkpoint.unlink()
+    assert "does not belong" in resumed()
+    # Without a fingerprint it would be of an earlier version, whose configurations have no checksum.
+    state = torch.load(other.checkpoint, weights_only=True)
+    del state["fingerprint"]
+    torch.save(state, run.checkpoint)
     run.previous_checkpoint.unlink()
     assert "does not belong" in resumed()
 
@@ -231,8 +255,9 @@ DOUBLED = b"".join(b"]q" + bytes([n + 1]) + b"(h" + bytes([n]) + b"h" + bytes([n
         (b"]}b.", "the pickle operation BUILD"),
         (b"X\xff\xff\xff\x7fa.", "expected 2147483647 bytes"),
         (b"]", "exhausted before seeing STOP"),
+        (b"(" + b"}" * 2**20 + b"t.", "its structure has 1048581 bytes"),
     ],
-    ids=["bytearray", "set", "lists", "tuple", "reused name", "copy", "state", "text", "cut"],
+    ids=["bytearray", "set", "lists", "tuple", "reused name", "copy", "state", "text", "cut", "long"],
 )
 def test_a_pickle_that_asks_for_more_than_it_holds(
     run: RunDirectory,
