@@ -17,10 +17,12 @@ from .models import (
     built,
     check_zeros,
     data_parallel,
+    fully_sharded,
     own_part,
     regularizer_of,
     same,
     shared_out,
+    tensor_parallel,
     train,
     zero_share,
 )
@@ -67,15 +69,21 @@ def one_process_recipe(recipe):
     return {name: parameter.detach() for name, parameter in model.named_parameters()}, zero_share(regularizer)
 
 
-def check_every_recipe():
-    """Data-parallel processes, with and without ZeRO, have the zeros of one process with every regularizer."""
+def check_every_recipe(flat):
+    """Every regularizer has the zeros of one process: data-parallel, with ZeRO, and on sharded weights."""
     zero = {"kind": ZeroRedundancyOptimizer, "optimizer_class": torch.optim.SGD}
+    spreads = [
+        (data_parallel, own_part, {}),
+        (data_parallel, own_part, zero),
+        (fully_sharded, own_part, {}),
+        (lambda model: tensor_parallel(flat, model), alone, {}),
+    ]
     for recipe, (weights, share) in zip(RECIPES, shared_out(RECIPES, one_process_recipe), strict=True):
         if recipe[0] != "l2":
             check_zeros(share, recipe)
-        for options in ({}, zero):
-            model, _ = recipe_training(recipe, data_parallel, own_part, **options)
-            same(weights, model, (recipe, options))
+        for spread, part, options in spreads:
+            model, _ = recipe_training(recipe, spread, part, **options)
+            same(weights, model, (recipe, spread, options))
 
 
 def zero_training(kind, strength, **options):

@@ -81,13 +81,14 @@ def check_placements(meshes):
         slow = [("group_transformed_l1", {"groups": groups}) for groups in ("outputs", "taps")]
         recipes = [case for case in recipes if case[1][0] == "SGD" or case[0] not in slow]
     references = shared_out(recipes, one_process_step)
-    for (recipe, (optimizer, factor)), (weights, value, share) in zip(recipes, references, strict=True):
+    for number, case in enumerate(zip(recipes, references, strict=True)):
+        (recipe, (optimizer, factor)), (weights, value, share) = case
         strength = factor * STRENGTHS[recipe[0]]
         if recipe[0] != "l2":
             check_zeros(share, (recipe, optimizer))
-        # Four processes on few cores are slow: all meshes for two recipes only.
+        # Four processes on few cores are slow: all meshes for two recipes, one in turn for the others.
         every = len(meshes) == 2 or (optimizer == "SGD" and recipe[0] in ("integrated_tl1", "combined_group_exclusive"))
-        for mesh, placements in meshes if every else meshes[:1]:
+        for mesh, placements in meshes if every else [meshes[number % len(meshes)]]:
             model, gradients = placed(mesh, placements)
             regularizer = one_step(model, gradients, recipe, optimizer, strength)
             same(weights, model, (recipe, optimizer, placements))

@@ -3,6 +3,7 @@
 import warnings
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import gossamer
@@ -53,7 +54,8 @@ CASES = [
 
 
 def check_warnings(flat):
-    for kind, strength, expected in CASES:
+    # Four processes on few cores are slow.
+    for kind, strength, expected in CASES if dist.get_world_size() == 2 else CASES[:2]:
         one = warned(kind, strength, alone)
         assert any(expected in message for message in one), (kind, one)
         spreads = [fully_sharded] if kind is Normed else [fully_sharded, lambda model: tensor_parallel(flat, model)]

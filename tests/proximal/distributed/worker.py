@@ -39,7 +39,12 @@ def main(folder):
     if world == 4:
         square = init_device_mesh("cpu", (2, 2))
         strided = [_StridedShard(0, split_factor=2), Shard(0)]  # `fully_shard` on top of tensor parallelism
-        meshes = [(square, [Shard(0), Shard(1)]), (square, strided), (square, [Replicate(), Shard(0)])]
+        meshes = [
+            (square, [Shard(0), Shard(1)]),
+            (square, strided),
+            (square, [Replicate(), Shard(0)]),
+            (flat, [Shard(0)]),
+        ]
     part(check_masks, meshes)
     part(check_placements, meshes)
     part(check_refusals, flat)
@@ -55,7 +60,7 @@ def main(folder):
     part(check_stage_targets)
     part(check_stage_refusals)
     part(check_zero_redundancy)
-    part(check_every_recipe)
+    part(check_every_recipe, flat)
     part(check_units, flat)
     part(check_targets, flat)
     part(check_unknown_structure)
