@@ -358,6 +358,16 @@ def test_a_training_that_is_too_short_for_its_target_warns(tmp_path):
     assert int(sum((p != 0).sum() for p in model.parameters() if p.dim() > 1)) == 6
 
 
+def test_a_network_that_has_fallen_below_its_target_warns():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gossamer.attach(optimizer, gossamer.l1(model, 100.0), target=Target(params=0.5), steps=50)
+    with pytest.warns(
+        gossamer.SparsityWarning, match=r"has fallen to .*% of the weights before the last cut; the target"
+    ):
+        train(model, optimizer, 0, 50)
+
+
 def test_units_that_shrink_has_to_keep_are_reported():
     class Fixed(nn.Module):
         """The number of hidden units is hard-coded: all of them stay."""

@@ -53,6 +53,21 @@ def test_few_weights_are_left_in_both_layers(asked):
     assert asked == 1 or all(move.weight.any() for move in moves)
 
 
+@pytest.mark.parametrize("asked", [10, 50])
+def test_weights_that_carry_most_of_the_size_are_spared(asked):
+    """The size falls to nothing with the smallest weight of the second layer, which is not the last of its layer."""
+    model = net()
+    model[1].weight.data.mul_(0.01)
+    moves = moves_of(gossamer.l1(model))
+    gate = moves[1].weight.view(-1)[moves[1].weight.abs().argmin()]
+
+    def size():
+        return float(torch.count_nonzero(moves[0].weight)) if gate != 0 else 0.0
+
+    cut_(moves, take, size, asked)
+    assert size() == asked
+
+
 PENALTIES = [
     [Term(TransformedL1(0.1), 0.5), Term(Group(L1()), 0.5, "outputs")],
     [Term(Group(L1()), 1.0, "outputs")],

@@ -76,6 +76,14 @@ def test_scale_free_weights():
     assert not any("scale-free" in message for message in warned(net(*layers), 1e-3))  # the last one has a scale
 
 
+def test_scale_free_weights_of_two_layers():
+    """The eps of a normalisation gives gradients a small part along the weights."""
+    norms = nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8)
+    first_two = {"regularizer": lambda model, strength: gossamer.l1(model, strength, only=["0", "3"])}
+    found = warned(net(*norms, nn.ReLU(), nn.Linear(8, 3)), 1e-4, steps=120, **first_two)
+    assert any("Every regularized weight is scale-free" in message for message in found)
+
+
 def test_weights_that_are_not_finite_are_an_error():
     def spoil(step, model):
         if step == 5:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from gossamer.errors import GossamerError
 from gossamer.layers import local_part
 from gossamer.penalties import L2, Group, Penalty
-from gossamer.proximal.cut import Take, cut_, step_to_half
+from gossamer.proximal.cut import MISSED, Take, cut_, step_to_half
 from gossamer.proximal.fused import Move
 from gossamer.proximal.remote import over_stages
 from gossamer.proximal.watch import SparsityWarning
@@ -120,6 +120,8 @@ class Approach:
         unit_costs = [self._size.unit_cost(move.rule.weight) for move in moves]
         cut_(moves, take, self._size.exact, self._size.asked, unit_costs, self._regularizer.stage)
         self.reached = Reached(self.target, self._size.full, self._before, self._size.exact(), step, self.strength)
+        if self.reached.after < MISSED * self._size.asked:
+            self._warn_of_miss(self.reached)
 
     def verify(self) -> None:
         """After the last cut and without dead biases: compare with what `shrink` really leaves."""
@@ -235,6 +237,17 @@ class Approach:
                 SparsityWarning,
                 stacklevel=2,
             )
+
+    def _warn_of_miss(self, reached: Reached) -> None:
+        told = self.target.told
+        how = "before the last cut" if reached.before <= self._size.asked else "by the last cut"
+        warnings.warn(
+            f"The network has fallen to {told(reached.after, reached.full)} {how}; the target is {self.target}. Most "
+            "units were connected by a few weights, which became zero. Give more steps or a larger learning rate, or "
+            "ask for more.",
+            SparsityWarning,
+            stacklevel=2,
+        )
 
 
 def zero_untrained_(moves: Sequence[Move]) -> list[int]:

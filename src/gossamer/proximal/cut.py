@@ -13,6 +13,9 @@ If a unit is a large part of the network, its removal may leave room for smaller
 of the weight with the largest units are kept, and the step of the others is shortened as far as the size allows; and so
 on with the next largest.
 
+If the size falls far below the one asked for all the same, the connections of most units went through the few weights
+that became zero last. Then the zeros of their tensors are kept as they were before, and the others are cut further.
+
 No weight is emptied as long as the others can lose as much, because mostly nothing would pass through the network any
 more: one that the step would empty keeps the zeros of the longest step that does not. In a branch beside a skip
 connection this leaves a unit that could have gone.
@@ -37,7 +40,7 @@ from gossamer.layers import RemoteWeight, Stage, gathered, gathered_mask, local_
 from gossamer.proximal.fused import Move
 from gossamer.regularizers.shards import total_over_shards
 
-__all__ = ["cut_", "step_to_half"]
+__all__ = ["MISSED", "cut_", "step_to_half"]
 
 Take = Callable[[list[Move]], None]
 
@@ -46,6 +49,9 @@ _BISECTIONS = 40
 _ROUGH = 14  # bisections to a hundredth of an octave
 _CLOSE = 0.99  # of the size that was asked for: not worth filling
 _MOST_FILLED = 8  # weights whose zeros are kept in turn
+MISSED = 0.75
+"""Below this part of the size that was asked for, the network has lost more than one unit of a few."""
+_MOST_SPARED = 4
 
 
 def step_to_half(moves: Sequence[Move], take: Take, stage: Stage | None = None) -> float | None:
@@ -88,12 +94,16 @@ def cut_(
         return
     trial = _Trial(moves, take, stage)
     trial.cut(size, asked)
-    largest_first = sorted(range(len(unit_costs)), key=lambda index: -unit_costs[index])
-    for index in largest_first[:_MOST_FILLED]:
-        if size() >= _CLOSE * asked:
-            return
-        trial.keep_zeros(index)
+    trial.fill(size, asked, unit_costs)
+    closest, zeros = size(), trial.copy()
+    for _ in range(_MOST_SPARED):
+        if size() >= MISSED * asked or not trial.spare_last(size, asked):
+            break
         trial.cut(size, asked)
+        trial.fill(size, asked, unit_costs)
+        if size() > closest:
+            closest, zeros = size(), trial.copy()
+    trial.put(zeros)
 
 
 class _Trial:
@@ -106,21 +116,29 @@ class _Trial:
         self._take = take
         self._stage = stage
         self._parts = [local_part(move.weight.detach()) for move in moves]  # those of this process
-        self._before = [part.clone() for part in self._parts]
+        self._before = self.copy()
         self._low: list[Tensor] = []  # where weights are not zero whatever ties are
         self._rank: list[Tensor] = []  # of the ties, by magnitude; elsewhere the largest number
-        self._kept: dict[int, Tensor] = {}  # weights whose zeros do not change any more: where they are not zero
+        self.kept: dict[int, Tensor] = {}  # weights whose zeros do not change any more: where they are not zero
         self.ties = 0
 
     def restore(self) -> None:
         """The weights as they were, except for zeros that are kept."""
-        for part, before in zip(self._parts, self._before, strict=True):
-            part.copy_(before)
+        self.put(self._before)
         self._zero_again()
+
+    def copy(self) -> list[Tensor]:
+        """The weights as they are."""
+        return [part.clone() for part in self._parts]
+
+    def put(self, weights: list[Tensor]) -> None:
+        """Set the weights to what `copy` gave."""
+        for part, own in zip(self._parts, weights, strict=True):
+            part.copy_(own)
 
     def keep_zeros(self, index: int) -> None:
         """Keep the present zeros of one weight."""
-        self._kept[index] = self._parts[index] != 0
+        self.kept[index] = self._parts[index] != 0
 
     def cut(self, size: Callable[[], float], asked: float) -> None:
         """Take the shortest step after which the size is at most `asked`, to one weight."""
@@ -135,6 +153,32 @@ class _Trial:
             first, last = (first, middle) if size() <= asked else (middle, last)
         self.zero(last)
 
+    def fill(self, size: Callable[[], float], asked: float, unit_costs: Sequence[float]) -> None:
+        """Keep the zeros of the weight with the largest units, then of the next, and give back others as they fit."""
+        kept = dict(self.kept)
+        largest_first = sorted(range(len(unit_costs)), key=lambda index: -unit_costs[index])
+        for index in largest_first[:_MOST_FILLED]:
+            if size() >= _CLOSE * asked:
+                break
+            self.keep_zeros(index)
+            self.cut(size, asked)
+        self.kept = kept
+
+    def spare_last(self, size: Callable[[], float], asked: float) -> bool:
+        """Keep the zeros of the weights by which the size is reached, as they are just before.
+
+        False if the others cannot lose as much.
+        """
+        low, high = self.bracket(size, asked)
+        self.step(high)
+        fewer = self.counts()
+        self.step(low)
+        for index, (many, few) in enumerate(zip(self.counts(), fewer, strict=True)):
+            if many > few:
+                self.keep_zeros(index)
+        self.step(math.inf)
+        return size() <= asked
+
     def _spare_emptied(self, step: float, size: Callable[[], float], asked: float) -> bool:
         """Keep the zeros of the weights that a step would empty first, as they are just before.
 
@@ -147,23 +191,23 @@ class _Trial:
             return False
         low, high = self.bracket(lambda: -len(self._emptied(full)), -1)
         self.step(high)
-        emptied, kept = self._emptied(full), dict(self._kept)
+        emptied, kept = self._emptied(full), dict(self.kept)
         self.step(low)
         for index in emptied:
             self.keep_zeros(index)
         self.step(math.inf)
         if size() > asked:
-            self._kept = kept
+            self.kept = kept
             return False
         return True
 
     def _emptied(self, full: Sequence[int]) -> list[int]:
         """Which weights have no non-zero left, but had some."""
         counts = zip(self.counts(), full, strict=True)
-        return [index for index, (left, had) in enumerate(counts) if had and not left and index not in self._kept]
+        return [index for index, (left, had) in enumerate(counts) if had and not left and index not in self.kept]
 
     def _zero_again(self) -> None:
-        for index, kept in self._kept.items():
+        for index, kept in self.kept.items():
             self._parts[index].copy_(torch.where(kept, self._before[index], 0.0))
 
     def nonzeros(self) -> float:

@@ -4,7 +4,7 @@
     the output is constant          the first layer is zero, or gets no gradient: nothing passes from input to loss
     no zero after a third           the strength is too small
     every weight is scale-free      a normalisation undoes what the penalty does. Scaling such a weight does not change
-                                    the loss, so its gradient is orthogonal to it: <w, g> = 0 up to rounding
+                                    the loss, so its gradient is orthogonal to it: <w, g> = 0, nearly
 
 Weights that are not finite are an error, raised by the proximal step itself. Of weights that are spread over processes
 all processes look together, at sums over the whole weight.
@@ -29,8 +29,8 @@ _LOOKS = 60  # in a training of known length
 _STEPS_BETWEEN_LOOKS = 100  # if the length is unknown
 _LONG = 6_000  # steps: the length of a training of unknown length, for the lack of zeros
 _FEW = 100  # steps in which the lack of zeros says nothing
-_IN_SUCCESSION = 3
-_ROUNDING = 1e-5
+_IN_SUCCESSION = {"constant": 3, "scale-free": 6}  # other gradients may be nearly orthogonal by chance
+_ORTHOGONAL = 1e-4  # the cosine; a normalisation adds a small number to the variance
 
 
 class SparsityWarning(UserWarning):
@@ -117,12 +117,10 @@ class Watch:
             )
 
     def _scale_free(self, places: Sequence[Place]) -> None:
-        if "scale-free" in self._given or self._seen["scale-free"] < 0:
+        if "scale-free" in self._given:
             return
         found = [_is_scale_free(weight) for _, weight, _ in places]
-        if not found or not all(found):
-            self._seen["scale-free"] = -1  # a property of the architecture: once is enough
-        elif self._in_succession("scale-free", True):
+        if self._in_succession("scale-free", bool(found) and all(found)):
             self._warn(
                 "scale-free",
                 "Every regularized weight is scale-free: a normalisation follows it, so shrinking it does not change "
@@ -132,7 +130,7 @@ class Watch:
 
     def _in_succession(self, key: str, seen: bool) -> bool:
         self._seen[key] = self._seen[key] + 1 if seen else 0
-        return self._seen[key] == _IN_SUCCESSION
+        return self._seen[key] == _IN_SUCCESSION[key]
 
     def _warn(self, key: str, message: str) -> None:
         if key not in self._given:
@@ -160,7 +158,7 @@ def _is_scale_free(weight: Tensor) -> bool:
     w, g = local_part(weight).double(), local_part(gradient).double()
     product, *squares = total_over_shards(weight, torch.stack([(w * g).sum(), w.square().sum(), g.square().sum()]))
     norms = squares[0].sqrt() * squares[1].sqrt()
-    return bool(norms > 0) and bool(product.abs() <= _ROUNDING * norms)
+    return bool(norms > 0) and bool(product.abs() <= _ORTHOGONAL * norms)
 
 
 def _gradient(weight: Tensor) -> Tensor | None:
