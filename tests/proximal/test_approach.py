@@ -361,11 +361,15 @@ def test_a_training_that_is_too_short_for_its_target_warns(tmp_path):
 def test_a_network_that_has_fallen_below_its_target_warns():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    gossamer.attach(optimizer, gossamer.l1(model, 100.0), target=Target(params=0.5), steps=50)
+    gossamer.attach(optimizer, gossamer.l1(model), target=Target(params=0.5), steps=50)
+    train(model, optimizer, 0, 45)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # no gradient brings them back
     with pytest.warns(
-        gossamer.SparsityWarning, match=r"has fallen to .*% of the weights before the last cut; the target"
+        gossamer.SparsityWarning, match=r"fallen to 0.0000% of the weights before the last cut; the target"
     ):
-        train(model, optimizer, 0, 50)
+        train(model, optimizer, 45, 52)
 
 
 def test_units_that_shrink_has_to_keep_are_reported():
