@@ -78,6 +78,10 @@ def test_bad_input():
         Path(optimizer, regularizer, [half, Target(flops=0.1)], steps=80, recovery=0)
     with pytest.raises(GossamerError, match="`recovery` must be a number of steps"):
         Path(optimizer, regularizer, [half], steps=80, recovery=-1)
+    with pytest.raises(GossamerError, match="`steps` must be an integer, at least 50"):
+        Path(optimizer, regularizer, [half], steps=10, recovery=0)
+    with pytest.raises(GossamerError, match="cannot be reached"):
+        Path(optimizer, regularizer, [half, Target(params=1e-6)], steps=80, recovery=0)
     path = iter(Path(optimizer, regularizer, [half, tenth], steps=80, recovery=0))
     next(path)
     train(model, optimizer, 5)

@@ -39,7 +39,7 @@ from gossamer.regularizers import Regularizer
 from gossamer.regularizers.shards import total_over_shards
 from gossamer.targets import Controller, Reached, Size, Target
 
-__all__ = ["FEWEST_STEPS", "Approach", "makes_zeros", "zero_untrained_"]
+__all__ = ["FEWEST_STEPS", "Approach", "checked_steps", "makes_zeros", "require_reachable", "zero_untrained_"]
 
 _MEASUREMENTS = 300  # of the estimated size, in a run
 _CALIBRATIONS = 6  # by the exact size
@@ -77,7 +77,7 @@ class Approach:
     """
 
     def __init__(self, target: Target, regularizer: Regularizer, steps: int | None) -> None:
-        self._steps = _checked_steps(target, regularizer, steps)
+        self._steps = checked_steps(target, regularizer, steps)
         self.target = target
         self._regularizer = regularizer
         self.reached: Reached | None = None
@@ -272,7 +272,12 @@ def _only_shrinks(penalty: Penalty) -> bool:
     return isinstance(penalty, L2) or (isinstance(penalty, Group) and isinstance(penalty.inner, L2))
 
 
-def _checked_steps(target: Target, regularizer: Regularizer, steps: int | None) -> int:
+def checked_steps(target: Target, regularizer: Regularizer, steps: int | None) -> int:
+    """The number of steps to a target.
+
+    Raises:
+        GossamerError: If they are too few, or the regularizer cannot be driven to a target.
+    """
     if not isinstance(target, Target):
         raise GossamerError(f"`target` must be a gossamer.Target, such as Target(params=0.05); received {target!r}.")
     if steps is None:
@@ -291,6 +296,11 @@ def _checked_steps(target: Target, regularizer: Regularizer, steps: int | None) 
     if regularizer.strength == 0:
         raise GossamerError("A target cannot start from `strength` 0. Leave the strength out.")
     return steps
+
+
+def require_reachable(target: Target, regularizer: Regularizer) -> None:
+    """Raise `GossamerError` if not even one weight or unit in each layer is small enough for the target."""
+    _require_reachable(Size(target, regularizer))
 
 
 def _require_reachable(size: Size) -> None:

@@ -14,12 +14,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
+from gossamer.proximal.approach import checked_steps, require_reachable
 from gossamer.proximal.attach import attach
 from gossamer.proximal.handle import ProximalStep
 from gossamer.regularizers import Regularizer
 from gossamer.targets import Reached, Target
 
-__all__ = ["Path", "PathPoint"]
+__all__ = ["Path", "PathPoint", "checked_targets"]
 
 
 @dataclass
@@ -76,7 +77,9 @@ class Path:
         self.points: list[PathPoint] = []
         self._optimizer = optimizer
         self._regularizer = regularizer
-        self._targets = _checked(targets)
+        self._targets = checked_targets(targets)
+        checked_steps(self._targets[-1], regularizer, steps)
+        require_reachable(self._targets[-1], regularizer)
         if not isinstance(recovery, int) or recovery < 0:
             raise GossamerError(f"`recovery` must be a number of steps, at least 0; received {recovery!r}.")
         self._steps, self._recovery, self._options = steps, recovery, options
@@ -108,7 +111,12 @@ class Path:
         self.points.append(point)
 
 
-def _checked(targets: Sequence[Target]) -> list[Target]:
+def checked_targets(targets: Sequence[Target]) -> list[Target]:
+    """The targets of a path.
+
+    Raises:
+        GossamerError: If they are none, of several kinds, or do not fall.
+    """
     listed = list(targets)
     if not listed or not all(isinstance(target, Target) for target in listed):
         raise GossamerError(f"`targets` must be a list of gossamer.Target, at least one; received {targets!r}.")

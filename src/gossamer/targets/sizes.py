@@ -130,7 +130,7 @@ class Size:
     def _of(self, network: nn.Module) -> float:
         """The size of a network from which nothing can be removed any more, where whole units or a file count."""
         if self.target.kind == "bytes":
-            return float(most_bytes(network))
+            return float(most_bytes(network) + self.target.other_bytes)
         tensors = state_tensors(network)
         return sum(cost * tensors[name].numel() for name, cost in self._named.items())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from gossamer.errors import GossamerError
@@ -35,6 +35,7 @@ class Target:
         dense_params: the fraction of weights that `shrink` leaves, zeros included.
         dense_flops: the fraction of MACs that `shrink` leaves, zeros included.
         bytes: the size of the file that `save(shrink(model), path, sparse=True)` writes.
+        other_bytes: how many of the `bytes` are for what is saved besides the network: a `provenance`.
     """
 
     params: float | None = None
@@ -42,9 +43,10 @@ class Target:
     dense_params: float | None = None
     dense_flops: float | None = None
     bytes: int | None = None
+    other_bytes: int = 0
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in asdict(self).items() if value is not None}
+        given = {kind: value for kind in get_args(Kind) if (value := getattr(self, kind)) is not None}
         if len(given) != 1:
             received = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "none"
             raise GossamerError(
@@ -59,6 +61,13 @@ class Target:
         elif not (number and 0 < value <= 1):
             raise GossamerError(
                 f"`Target({self.kind}=...)` is a fraction above 0 and at most 1; received {value!r}. Write 5 % as 0.05."
+            )
+
+        whole = isinstance(self.other_bytes, int) and not isinstance(self.other_bytes, bool)
+        if not whole or self.other_bytes < 0 or (self.other_bytes and self.kind != "bytes"):
+            raise GossamerError(
+                "`other_bytes` is a part of `Target(bytes=...)`, an integer that is not negative; received "
+                f"{self.other_bytes!r} with {self.kind}={value!r}."
             )
 
     @property
@@ -112,13 +121,15 @@ class Reached:
     def to_dict(self) -> dict[str, Any]:
         """Numbers and strings, for JSON."""
         figures = {name: value for name, value in vars(self).items() if name != "target"}
-        return {"kind": self.target.kind, "value": self.target.value, **figures, "cut": self.cut}
+        other = {"other_bytes": self.target.other_bytes} if self.target.other_bytes else {}
+        return {"kind": self.target.kind, "value": self.target.value, **other, **figures, "cut": self.cut}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Reached:
         """The inverse of `to_dict`."""
         names = ("full", "before", "after", "step", "strength")
-        return cls(Target(**{values["kind"]: values["value"]}), **{name: values[name] for name in names})
+        target = Target(**{values["kind"]: values["value"]}, other_bytes=values.get("other_bytes", 0))
+        return cls(target, **{name: values[name] for name in names})
 
     def __str__(self) -> str:
         told = self.target.told

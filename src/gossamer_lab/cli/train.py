@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from gossamer_lab.training import (
 )
 from gossamer_lab.training.fields import settings_of
 from gossamer_lab.training.processes import from_leader, in_all, launcher, leads, process_group
+from gossamer_lab.training.shrunk import require_reachable_target
 
 __all__ = ["run_training"]
 
@@ -86,6 +88,8 @@ def _run_training(dataset: str, settings: Mapping[str, Any], options: RunOptions
     configs = {"": config, **_compared(config, options)}
     jobs = [_Job(folder, config, *assemble(config, images)) for folder, config in configs.items()]
 
+    for job in jobs:
+        in_all(partial(require_reachable_target, job.config, job.regularizer, images.example))
     path = from_leader(lambda: _open_runs(dataset, options, jobs))
     # A request to terminate ends a run as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

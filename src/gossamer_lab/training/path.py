@@ -13,7 +13,8 @@ from torch import nn
 from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, measure
 from gossamer.proximal import Path, attach
-from gossamer.proximal.approach import FEWEST_STEPS
+from gossamer.proximal.approach import FEWEST_STEPS, require_reachable
+from gossamer.proximal.path import checked_targets
 from gossamer.shrinking import shrink
 from gossamer.targets import Target
 from gossamer_lab.data import Dataset
@@ -60,9 +61,12 @@ class PathSettings:
         """Settle the epochs for each target.
 
         Raises:
-            GossamerError: If a target is none, or the epochs have too few steps to reach one.
+            GossamerError: If a target is none, does not fall, or is out of reach; or if the epochs have too few steps.
         """
-        self.targets()
+        targets = checked_targets(self.targets())
+        _, regularizer = assemble(self.config, dataset)
+        assert regularizer is not None
+        require_reachable(targets[-1], regularizer)
         per_epoch = _steps_per_epoch(dataset, self.config)
         config = self.config
         left = config.epochs * len(self.sizes) / 5 - self.dense_epochs

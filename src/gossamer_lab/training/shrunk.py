@@ -12,12 +12,14 @@ from torch import nn
 
 from gossamer.example import Example
 from gossamer.measurement import Measurement, measure
+from gossamer.proximal.approach import require_reachable
+from gossamer.regularizers import Regularizer
 from gossamer.store import save
 from gossamer.targets import Target
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.directory import RunDirectory
 
-__all__ = ["ShrunkNetwork", "provenance_of", "target_of", "write_shrunk"]
+__all__ = ["ShrunkNetwork", "provenance_of", "require_reachable_target", "target_of", "write_shrunk"]
 
 _DIGITS = 128  # by which numbers in the provenance may get longer during training
 
@@ -47,7 +49,7 @@ def provenance_of(config: TrainingConfig, measurement: Measurement) -> dict[str,
 
 
 def target_of(config: TrainingConfig, model: nn.Module, full: Measurement) -> Target:
-    """Return the target of a configuration; a number of bytes includes what the file says about the run."""
+    """Return the target of a configuration. Its file says something about the run, too."""
     assert config.target is not None
     kind, value = config.target
     if kind != "bytes":
@@ -56,7 +58,14 @@ def target_of(config: TrainingConfig, model: nn.Module, full: Measurement) -> Ta
         plain, told = Path(folder, "plain"), Path(folder, "told")
         save(model, plain)
         save(model, told, provenance=provenance_of(config, full))
-        return Target(bytes=max(1, int(value) - told.stat().st_size + plain.stat().st_size - _DIGITS))
+        return Target(bytes=int(value), other_bytes=told.stat().st_size - plain.stat().st_size + _DIGITS)
+
+
+def require_reachable_target(config: TrainingConfig, regularizer: Regularizer | None, example: Example) -> None:
+    """Raise `GossamerError` if the configuration has a target that its network cannot reach."""
+    if config.target is not None and regularizer is not None and regularizer.model is not None:
+        model = regularizer.model
+        require_reachable(target_of(config, model, measure(model, example)), regularizer)
 
 
 def write_shrunk(

@@ -79,6 +79,8 @@ def test_bad_input_is_refused_before_training(tmp_path: Path) -> None:
         ({"kind": "bytes"}, "`--kind` must be"),
         ({"sizes": (5.0,)}, "must be above 0 and at most 1"),
         ({"sizes": (0.5, 2.0), "kind": "flops"}, "fraction above 0 and at most 1"),
+        ({"sizes": (0.1, 0.5)}, "must fall from large to small; received"),
+        ({"sizes": (0.5, 1e-6)}, "cannot be reached"),
         ({"epochs_each": 2}, "`--epochs-each` must be at least 6 on digits, where an epoch has 12 steps; received 2"),
     ):
         with pytest.raises(GossamerError, match=complaint):

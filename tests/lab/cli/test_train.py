@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,21 @@ def test_what_shrink_leaves_is_what_was_asked_for(tmp_path: Path, kind: str) -> 
     assert 0.1 < left / result.target["full"] <= 0.2
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--target-params", "0.001%"), r"The target 0\.0010% of the weights cannot be reached"),
+        (("--target-bytes", "900"), r"The target 900 bytes cannot be reached: .* still has [\d,]+ bytes"),
+    ],
+)
+def test_a_target_out_of_reach_leaves_nothing(tmp_path: Path, option: tuple[str, str], said: str) -> None:
+    command = ["train", "digits", *option, "--epochs", "8", "--run-dir", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code != 0
+    assert re.search(said, str(result.exception))
+    assert not list(tmp_path.iterdir())
+
+
 def test_too_few_epochs_for_a_target(tmp_path: Path) -> None:
     command = ["train", "digits", "--target-params", "5%", "--epochs", "4", "--run-dir", str(tmp_path / "run")]
     error = CliRunner().invoke(app, command).exception
@@ -114,7 +130,11 @@ def test_too_few_epochs_for_a_target(tmp_path: Path) -> None:
 def test_a_file_fits_the_bytes_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, target_bytes=30_000, epochs=8) == 0
     capsys.readouterr()
-    assert 28_000 < RunDirectory(tmp_path).small.stat().st_size <= 30_000
+    written, target = RunDirectory(tmp_path).small.stat().st_size, RunDirectory(tmp_path).read_result().target
+    assert 28_000 < written <= 30_000
+    assert target is not None
+    assert target["value"] == 30_000
+    assert written <= target["after"] < written + 500  # what the file says about the run is part of it
 
 
 def test_percent_signs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
