@@ -54,9 +54,9 @@ def main(epochs):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
 
-    # The two lines: which weights, and the size to reach in three quarters of the training. More pressure on the
-    # convolutions, where the multiply-adds are.
-    regularizer = gossamer.integrated_tl1(model, example=example, cost_exponent=0.5)
+    # The two lines: which weights, and the size to reach in three quarters of the training. The penalty of a weight is
+    # proportional to its multiply-adds, because these are what the target counts.
+    regularizer = gossamer.integrated_tl1(model, example=example, cost_exponent=1)
     steps = epochs * 3 // 4 * math.ceil(len(labels) / 64)
     handle = gossamer.attach(optimizer, regularizer, target=gossamer.Target(flops=0.1), steps=steps)
 
