@@ -416,7 +416,7 @@ def test_a_damaged_library_is_compiled_again(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model, example = nn.Linear(3, 4).eval(), torch.randn(2, 3)
     first = gossamer.native(model, example)
-    (library,) = (tmp_path / "gossamer").glob("native-*.so")
+    (library,) = (tmp_path / "gossamer-libraries").glob("native-*.so")
     whole = library.read_bytes()
     for damage in (b"", whole[: len(whole) // 2], whole[:4096] + bytes(len(whole) - 4096)):
         library.write_bytes(damage)

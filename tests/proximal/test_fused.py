@@ -423,7 +423,7 @@ def test_without_a_compiler_one_warning_and_the_plain_implementation(fresh_kerne
 
 def test_compiled_once_on_a_machine(fresh_kernel, tmp_path):
     assert native.load_kernel() is not None
-    (library,) = (tmp_path / "gossamer").iterdir()
+    (library,) = (tmp_path / "gossamer-libraries").iterdir()
     native.load_kernel.cache_clear()
     fresh_kernel.setattr(compiler, "_compile", lambda *arguments: pytest.fail("compiled again"))
     with warnings.catch_warnings():

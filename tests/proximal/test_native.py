@@ -14,7 +14,7 @@ from gossamer.proximal import native
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     native.load_kernel.cache_clear()
-    yield tmp_path / "gossamer"
+    yield tmp_path / "gossamer-libraries"
     native.load_kernel.cache_clear()
 
 

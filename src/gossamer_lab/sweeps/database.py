@@ -56,7 +56,7 @@ def open_database(url: str, heartbeat: int) -> optuna.storages.RDBStorage:
             ) from None
         except (SQLAlchemyError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0]
-            if "exists" not in str(error) and "unique" not in str(error):
+            if not any(word in str(error).lower() for word in ("exists", "unique")):
                 break
             time.sleep(0.2 * 2**attempt)  # another process is creating the tables
         else:

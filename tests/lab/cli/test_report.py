@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -47,7 +48,8 @@ def test_the_command_trains_with_the_same_configuration(
     command = train_command(config, tmp_path / "a run", compare=compare)
     assert command.purpose == "Train it again"
     monkeypatch.setattr("gossamer_lab.cli.train.obtain", lambda *_: None)
-    monkeypatch.setattr("gossamer_lab.cli.train.load_dataset", lambda *_: None)
+    monkeypatch.setattr("gossamer_lab.cli.train.load_dataset", Mock())
+    monkeypatch.setattr("gossamer_lab.cli.train.require_reachable_target", lambda *_: None)
     monkeypatch.setattr("gossamer_lab.cli.train._train_and_show", lambda *_: None)
     monkeypatch.setattr("gossamer_lab.cli.train.assemble", lambda *_: (None, None))
     program, *words = shlex.split(command.line.replace("\\\n", ""))

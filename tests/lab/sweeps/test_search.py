@@ -1,6 +1,7 @@
 """Searches by several processes on one database: no slot is lost, none is counted twice."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -9,12 +10,13 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import optuna
 import pytest
 from optuna import TrialPruned
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState, create_trial
 from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from gossamer.errors import GossamerError
 from gossamer_lab.sweeps import training_trials
@@ -310,3 +312,21 @@ def test_front_and_poor_trials(tmp_path):
     assert is_poor([(0.5, 0.9), (0.3, 0.6)], others)
     assert not is_poor([(0.5, 0.9), (0.3, 0.4)], others)
     assert not is_poor([(0.5, 0.9), (0.3, 0.6)], others[:3])
+
+
+def test_another_worker_creates_the_tables_at_the_same_moment(tmp_path, monkeypatch):
+    errors = []
+
+    class Raced(optuna.storages.RDBStorage):
+        def __init__(self, *arguments, **options):
+            if not errors:
+                reason = sqlite3.IntegrityError("UNIQUE constraint failed: alembic_version.version_num")
+                errors.append(IntegrityError("INSERT INTO alembic_version", None, reason))
+                raise errors[0]
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(optuna.storages, "RDBStorage", Raced)
+    search, url = grid(tmp_path)
+    with open_search(search, url) as study:
+        work(study, search, lambda trial, point: (point["x"], 1 / point["x"]))
+    assert errors
