@@ -14,7 +14,7 @@ from training import train
 
 import gossamer
 
-__all__ = ["METHODS", "SCRATCH", "from_scratch"]
+__all__ = ["METHODS", "SCRATCH", "from_scratch", "regularized", "to_dense_macs"]
 
 ATTACHED, REACHED = 0.1, 0.7
 """Parts of the training: regularizers are attached after the warm-up of the learning rate, by which the target chooses
@@ -39,22 +39,31 @@ def dense(task: Task, seed: int) -> nn.Module:
 
 
 def unit_tl1(task: Task, seed: int) -> nn.Module:
-    return _regularized(task, seed, gossamer.unit_tl1)
+    return to_dense_macs(task, seed, gossamer.unit_tl1)
 
 
 def integrated_tl1(task: Task, seed: int) -> nn.Module:
     """The paper's regularizer, on groups of single layers."""
-    return _regularized(task, seed, gossamer.integrated_tl1)
+    return to_dense_macs(task, seed, gossamer.integrated_tl1)
 
 
-def _regularized(task: Task, seed: int, recipe: Callable[..., gossamer.Regularizer]) -> nn.Module:
+def to_dense_macs(task: Task, seed: int, recipe: Callable[..., gossamer.Regularizer]) -> nn.Module:
+    """Train with a regularizer to the MACs of the task, counted after `shrink`."""
+    recipe = partial(recipe, cost_exponent=COST_EXPONENT)
+    return regularized(task, seed, recipe, gossamer.Target(dense_flops=task.macs))
+
+
+def regularized(
+    task: Task, seed: int, recipe: Callable[..., gossamer.Regularizer], target: gossamer.Target
+) -> nn.Module:
+    """Train with a regularizer to a target, and shrink."""
     model = task.build(seed)
     optimizer, shared = task.optimizer(model), {"epochs": task.epochs, "seed": seed}
     start, end = step_at(ATTACHED, task), step_at(REACHED, task)
     train(model, optimizer, task, **shared, last=start)
     tables = [name for name, _ in model.named_parameters() if name.endswith("positions.table")]
-    regularizer = recipe(model, example=task.example, cost_exponent=COST_EXPONENT, skip=tables)
-    gossamer.attach(optimizer, regularizer, target=gossamer.Target(dense_flops=task.macs), steps=end - start)
+    regularizer = recipe(model, example=task.example, skip=tables)
+    gossamer.attach(optimizer, regularizer, target=target, steps=end - start)
     train(model, optimizer, task, **shared, first=start)
     return gossamer.shrink(model, task.example, form="module")
 

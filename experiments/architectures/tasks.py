@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from gossamer_lab.data import Dataset, load
+from gossamer_lab.data import Dataset, hold_out, load
 
 __all__ = ["TASKS", "Task"]
 
@@ -32,6 +32,8 @@ class Task:
         bfloat16: arithmetic of the training; the weights are float32.
         reconstructs: whether the network returns its input (an autoencoder) instead of a class.
         seeds: how many trainings of each method.
+        batch: the number of images in a batch.
+        held_out: the part of the images that is scored instead of the test images, and not trained on.
     """
 
     network: Callable[[], nn.Module]
@@ -46,13 +48,15 @@ class Task:
     reconstructs: bool = False
     seeds: int = 3
     batch: int = 64
+    held_out: float = 0.0
 
     @cached_property
     def data(self) -> Dataset:
         data = load(self.dataset)
-        return replace(
+        data = replace(
             data, train_images=data.train_images[: self.images], train_labels=data.train_labels[: self.images]
         )
+        return hold_out(data, self.held_out, seed=0) if self.held_out else data
 
     @property
     def example(self) -> Tensor:
