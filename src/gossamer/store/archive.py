@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import GossamerError
+from gossamer.files import open_plain
 from gossamer.store import strict_json
 from gossamer.store.manifest import Manifest
 from gossamer.store.sparse import decode
@@ -118,10 +118,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
     Read, not mapped into memory: a mapped file that another process truncates kills the reader with SIGBUS.
     """
     try:
-        # Opening a pipe or a device could wait for ever, or never end.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise GossamerError("it is not a plain file. Give the path of a file that gossamer saved.")
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             start = file.read(8)
             length, nbytes = int.from_bytes(start, "little"), os.fstat(file.fileno()).st_size
             if nbytes < 8 or length > min(nbytes - 8, _LARGEST_HEADER):
