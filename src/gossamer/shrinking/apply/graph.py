@@ -46,7 +46,7 @@ def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.Grap
     for fold in plan.folds:
         if fold.bias is None:
             _create_bias(module, analysis, fold, by_name)
-    guard(module, analysis.traced.inputs)
+    guard(module, analysis.model, analysis.traced)
     module.graph.lint()
     module.recompile()
     return module

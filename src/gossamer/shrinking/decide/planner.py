@@ -13,8 +13,9 @@ from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
 from gossamer.shrinking.analyse import NO_UNIT, SIZE_FROM_INPUT, Analysis
 from gossamer.shrinking.analyse.facts import Layer
 from gossamer.shrinking.decide import hard_coded
+from gossamer.shrinking.decide.changes import changes_of, shape_after
 from gossamer.shrinking.decide.liveness import Decision, decide
-from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Plan, Size
+from gossamer.shrinking.decide.plan import Attention, Channels, Fold, Plan, Size
 
 __all__ = ["kept_indices", "make_plan", "weights_at_best"]
 
@@ -32,7 +33,7 @@ def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple
         folds=folds,
         sizes=sizes,
         attentions=attentions,
-        changes=_changes(analysis, kept, folds, sizes, attentions),
+        changes=changes_of(analysis, kept, folds, sizes, attentions),
         weights_before=_weights(analysis, {}, ()),
         weights_after=_weights(analysis, kept, folds),
     )
@@ -78,43 +79,7 @@ def kept_indices(analysis: Analysis, decision: Decision) -> dict[str, dict[int, 
 
 
 def _numel_after(tensor: Tensor, kept: dict[int, Tensor]) -> int:
-    return math.prod(_shape_after(tensor, kept))
-
-
-def _shape_after(tensor: Tensor, kept: dict[int, Tensor]) -> tuple[int, ...]:
-    return tuple(kept[d].size(-1) if d in kept else tensor.size(d) for d in range(tensor.dim()))
-
-
-def _changes(
-    analysis: Analysis,
-    kept: dict[str, dict[int, Tensor]],
-    folds: tuple[Fold, ...],
-    sizes: tuple[Size, ...],
-    attentions: tuple[Attention, ...],
-) -> tuple[Change, ...]:
-    """Everything that the plan changes, by name: tensors, attributes, classes. A graph has tensors only."""
-    found = []
-    tensors = analysis.traced.tensors
-    for name in dict.fromkeys([*kept, *(fold.bias for fold in folds if fold.bias is not None)]):
-        kind = "parameter" if isinstance(tensors[name], nn.Parameter) else "buffer"
-        found.append(Change(kind, name, tuple(tensors[name].shape), _shape_after(tensors[name], kept.get(name, {}))))
-    for fold in folds:
-        if fold.bias is None:
-            path = fold.weight.rpartition(".")[0]
-            found.append(Change("parameter", f"{path}.bias".lstrip("."), None, tuple(fold.amount.shape)))
-    if analysis.rewrites_graph:
-        return tuple(found)
-    found += [Change("attribute", f"{s.module}.{s.attribute}".lstrip("."), s.before, s.after) for s in sizes]
-    for attention in attentions:
-        module = analysis.modules[attention.module]
-        for name in ("num_heads", "head_dim", "embed_dim"):
-            before, after = getattr(module, name), getattr(attention, name)
-            if before != after:
-                found.append(Change("attribute", f"{attention.module}.{name}".lstrip("."), before, after))
-        names = type(module).__name__, CompactMultiheadAttention.__name__
-        if names[0] != names[1]:
-            found.append(Change("class", attention.module, *names))
-    return tuple(found)
+    return math.prod(shape_after(tensor, kept))
 
 
 def _folds(analysis: Analysis, decision: Decision) -> tuple[Fold, ...]:

@@ -89,6 +89,7 @@ def trace(
     Raises:
         GossamerError: when `torch.export` cannot trace the model, or it was stopped.
     """
+    call = _of_distinct_tensors(call)
     shapes = None if symbolic is None else _dynamic_shapes(model, call, symbolic)
     with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), quick_export(symbolic):
         warnings.simplefilter("ignore")
@@ -153,6 +154,20 @@ def caller_path(node: fx.Node) -> str:
     stack = node.meta.get("nn_module_stack") or {"": ("", None)}
     path = list(stack.values())[-1][0]
     return str(path).split("@")[0]
+
+
+def _of_distinct_tensors(call: Call) -> Call:
+    """The call with copies of a tensor that it has more than once: the exporter would take these for one input."""
+    seen: set[int] = set()
+
+    def distinct(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.detach().clone()
+
+    args, kwargs = pytree.tree_map(distinct, (call.args, call.kwargs))
+    return Call(args, kwargs)
 
 
 def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
