@@ -18,7 +18,7 @@ from gossamer.files import abandoned, flush, lock_folder, open_plain, read_plain
 from gossamer_lab.training.checksum import has_seal, sealed, unsealed
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
-from gossamer_lab.training.records import record
+from gossamer_lab.training.records import read_record, record, write_record
 
 __all__ = ["RunDirectory", "clear", "fingerprint", "open_run"]
 
@@ -236,7 +236,7 @@ class RunDirectory:
 
     def write_result(self, result: RunResult) -> None:
         """Write the result."""
-        write_atomically(self.result, (json.dumps(sealed(asdict(result)), indent=2) + "\n").encode())
+        write_record(self.result, asdict(result))
 
     def read_result(self) -> RunResult:
         """Read the result, which has to be of the configuration and the metrics beside it."""
@@ -247,13 +247,13 @@ class RunDirectory:
 
     def _result(self) -> RunResult:
         try:
-            return record(RunResult, unsealed(json.loads(read_plain(self.result, _LARGEST_RESULT))))
+            return record(RunResult, read_record(self.result, _LARGEST_RESULT))
         except FileNotFoundError:
             raise GossamerError(
                 f"{self.path} is not a finished run: it has no {self.result.name}. Finish it with `gossamer train "
                 "--resume`, or give the folder of a finished run."
             ) from None
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise GossamerError(f"{self.result} is corrupt: {error}. {_REWRITE}") from None
 
 

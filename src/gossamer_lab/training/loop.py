@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -60,7 +60,7 @@ class DivergedError(GossamerError):
 
 def train(
     model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
-) -> Iterator[EpochMetrics]:
+) -> Generator[EpochMetrics, None, None]:
     """Train `model`, write the files of the run, and yield the metrics of each epoch as it ends.
 
     An interrupted run is resumed from its checkpoint, and the metrics of its earlier epochs are yielded first. A

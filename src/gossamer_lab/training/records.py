@@ -1,15 +1,41 @@
-"""Records of a file as dataclasses: the fields and types are those of the class, whatever the file says."""
+"""Records in files: written with a checksum, and read as what was written, in bounded memory, or refused."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = ["record"]
+from gossamer.files import read_plain, write_atomically
+from gossamer_lab.training.checksum import sealed, unsealed
+
+__all__ = ["read_record", "record", "write_record"]
 
 _Record = TypeVar("_Record")
+
+
+def write_record(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a record as JSON, with its checksum."""
+    write_atomically(path, (json.dumps(sealed(values), indent=2) + "\n").encode())
+
+
+def read_record(path: Path, largest: int) -> dict[str, Any]:
+    """Read a record from a file of at most `largest` bytes. Parsed, it may take some thirty times as many.
+
+    Raises:
+        OSError: If the file cannot be read, is no plain file, or larger.
+        ValueError: If it is not a record as it was written. Records of earlier versions have no checksum.
+    """
+    try:
+        values = json.loads(read_plain(path, largest))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"it is {values!r:.80} instead of an object")
+    return unsealed(values)
 
 
 def record(cls: type[_Record], values: Mapping[str, Any]) -> _Record:
