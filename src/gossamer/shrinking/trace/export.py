@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,13 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating, restoring
 from gossamer.shrinking.trace.functionalize import functionalize
+from gossamer.shrinking.trace.settings import quick_export, unfused_attention
 
 __all__ = [
     "TracedModel",
@@ -33,12 +33,10 @@ __all__ = [
     "caller_path",
     "first_line",
     "is_mutation",
-    "quick_export",
     "shape_of",
     "size_hint",
     "state_tensors",
     "trace",
-    "unfused_attention",
 ]
 
 
@@ -197,25 +195,6 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
     return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
 
 
-@contextmanager
-def quick_export(symbolic: Sequence[Set[int]] | None = None) -> Iterator[None]:
-    """Leave out of an export what costs time and is not needed here.
-
-    That is the lines of source behind every operation, and the code that each pass of the exporter generates from the
-    graph. With symbolic sizes also the cache of fake tensors: its keys are expressions, which cost more than they save.
-    """
-    from torch._dynamo import config as dynamo  # slow to import; an export does it anyway
-
-    traces = fx.config.do_not_emit_stack_traces
-    fx.config.do_not_emit_stack_traces = True
-    cache = nullcontext() if symbolic is None else dynamo.patch(fake_tensor_cache_enabled=False)
-    try:
-        with _use_lazy_graph_module(True), cache:
-            yield
-    finally:
-        fx.config.do_not_emit_stack_traces = traces
-
-
 class _Stopping(TorchFunctionMode):
     """Stops an export in which a symbolic size becomes a long expression: from there on it takes minutes.
 
@@ -282,14 +261,3 @@ def first_line(error: Exception) -> str:
     """The kind of an error and the first line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-@contextmanager
-def unfused_attention() -> Iterator[None]:
-    """Disable the fused kernel of `nn.TransformerEncoder`, which would hide its layers from the graph."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
