@@ -1,8 +1,8 @@
 """Trace: the model as one ATen graph in which no value is ever overwritten.
 
 `export` runs `torch.export` on the example, under `settings`, and names the parameter or buffer behind each
-placeholder; `functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that `analyse` interprets.
-`attributes` finds the sizes that the forward takes from attributes of its modules, `branches` whether it is bound to
+placeholder; `functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that `analyse`
+interprets. `attributes` finds the sizes that the forward takes from attributes of its modules, `branches` whether it is bound to
 sizes of its inputs.
 """
 
