@@ -67,6 +67,13 @@ class TracedModel:
         return [node for node, spec in zip(nodes, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
 
     @functools.cached_property
+    def constants(self) -> Mapping[fx.Node, Tensor]:
+        """The placeholders of tensors that the forward spells out, or takes from plain attributes, with these."""
+        lifted = self.program.graph_signature.inputs_to_lifted_tensor_constants
+        found = {node: self.program.constants[lifted[node.name]] for node in self.graph.nodes if node.name in lifted}
+        return {node: tensor for node, tensor in found.items() if isinstance(tensor, Tensor)}
+
+    @functools.cached_property
     def guards(self) -> nn.Module | None:
         """Raises an error if it is called with inputs, flattened, that the graph was not exported for."""
         found: nn.Module | None = getattr(self.program.module(), "_guards_fn", None)
