@@ -17,8 +17,7 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating
-from gossamer.shrinking.trace.export import first_line, is_mutation
-from gossamer.shrinking.trace.settings import quick_export, unfused_attention
+from gossamer.shrinking.trace.export import first_line, is_mutation, quick_export, unfused_attention
 
 __all__ = ["TENSOR", "Traced", "first_sample", "trace"]
 
