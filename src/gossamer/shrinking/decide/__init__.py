@@ -4,7 +4,6 @@
     hard_coded  integers in the user's forward that count units, and what follows from them
     plan        the `Plan`: what is removed, folded and kept, and why
     planner     how a plan is made from a decision
-    changes     what a plan changes, by name
     search      the attempt loop: build, verify, on failure pin more
 
 The map from units to parameters is `Analysis.axis_labels` and `Analysis.element_labels`, read through

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,12 @@ from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
 from gossamer.shrinking.analyse import NO_UNIT, SIZE_FROM_INPUT, Analysis
 from gossamer.shrinking.analyse.facts import Layer
 from gossamer.shrinking.decide import hard_coded
-from gossamer.shrinking.decide.changes import changes_of, shape_after
 from gossamer.shrinking.decide.liveness import Decision, decide
-from gossamer.shrinking.decide.plan import Attention, Channels, Fold, Plan, Size
+from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Indices, Plan, Size
 
 __all__ = ["kept_indices", "make_plan", "weights_at_best"]
+
+_OF_ATTENTION = ("num_heads", "head_dim", "embed_dim", "full_head_dim", "full_num_heads", "kept_heads")
 
 
 def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple[Plan, Decision]:
@@ -33,7 +34,7 @@ def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple
         folds=folds,
         sizes=sizes,
         attentions=attentions,
-        changes=changes_of(analysis, kept, folds, sizes, attentions),
+        changes=_changes(analysis, kept, folds, sizes, attentions),
         weights_before=_weights(analysis, {}, ()),
         weights_after=_weights(analysis, kept, folds),
     )
@@ -79,7 +80,52 @@ def kept_indices(analysis: Analysis, decision: Decision) -> dict[str, dict[int, 
 
 
 def _numel_after(tensor: Tensor, kept: dict[int, Tensor]) -> int:
-    return math.prod(shape_after(tensor, kept))
+    return math.prod(_shape_after(tensor, kept))
+
+
+def _shape_after(tensor: Tensor, kept: Indices) -> tuple[int, ...]:
+    """The shape of the part of a tensor at the kept indices."""
+    return tuple(kept[d].size(-1) if d in kept else tensor.size(d) for d in range(tensor.dim()))
+
+
+def _changes(
+    analysis: Analysis,
+    kept: Mapping[str, Indices],
+    folds: tuple[Fold, ...],
+    sizes: tuple[Size, ...],
+    attentions: tuple[Attention, ...],
+) -> tuple[Change, ...]:
+    """Everything that the plan changes, by name: tensors, attributes, classes. A graph has tensors only."""
+    found = [*_tensors(analysis, kept, folds)]
+    if not analysis.rewrites_graph:
+        found += [Change("attribute", _join(size.module, size.attribute), size.before, size.after) for size in sizes]
+        for attention in attentions:
+            found += _of_attention(analysis.modules[attention.module], attention)
+    return tuple(found)
+
+
+def _tensors(analysis: Analysis, kept: Mapping[str, Indices], folds: tuple[Fold, ...]) -> Iterator[Change]:
+    tensors = analysis.traced.tensors
+    for name in dict.fromkeys([*kept, *(fold.bias for fold in folds if fold.bias is not None)]):
+        kind = "parameter" if isinstance(tensors[name], nn.Parameter) else "buffer"
+        yield Change(kind, name, tuple(tensors[name].shape), _shape_after(tensors[name], kept.get(name, {})))
+    for fold in folds:
+        if fold.bias is None:
+            yield Change("parameter", _join(fold.weight.rpartition(".")[0], "bias"), None, tuple(fold.amount.shape))
+
+
+def _of_attention(module: nn.Module, attention: Attention) -> Iterator[Change]:
+    for name in _OF_ATTENTION:
+        before, after = getattr(module, name, None), getattr(attention, name)
+        if before != after:
+            yield Change("attribute", _join(attention.module, name), before, after)
+    if not isinstance(module, CompactMultiheadAttention):
+        yield Change("attribute", _join(attention.module, "_qkv_same_embed_dim"), True, False)
+        yield Change("class", attention.module, type(module).__name__, CompactMultiheadAttention.__name__)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}".lstrip(".")
 
 
 def _folds(analysis: Analysis, decision: Decision) -> tuple[Fold, ...]:
