@@ -40,12 +40,36 @@ BETWEEN = {
     "plus the length": lambda h, x: h + x.shape[1],
     "padded average pooling": lambda h, x: nn.functional.avg_pool1d(h.mT, 3, stride=2, padding=1).mT,
     "a branch far away": lambda h, x: h * 2 if x.shape[1] > 11 else h,
+    "odd or even": lambda h, x: h * (1 + x.shape[1] % 2),
+    "a third of the length, rounded": lambda h, x: h * (1 + x.shape[1] // 3),
+    "eighths of the length": lambda h, x: h * (1 + x.shape[1] // 8),
+    "quarters of the batch": lambda h, x: h * (1 + x.shape[0] // 4),
+    "at most four": lambda h, x: h * min(x.shape[1], 4),
+    "at least 32": lambda h, x: h / max(x.shape[1], 32),
+    "a large batch": lambda h, x: h * 2 if x.shape[0] > 4 else h,
+    "one sample": lambda h, x: h * 2 if x.shape[0] == 1 else h,
+    "longer than a hundred": lambda h, x: h * 2 if x.shape[1] // 2 > 50 else h,
+    "more samples than positions": lambda h, x: h * 2 if x.shape[0] > x.shape[1] else h,
+    "as many samples as positions": lambda h, x: h * 2 if x.shape[0] == x.shape[1] else h,
+    "the eighth position": lambda h, x: h * (1 + (torch.arange(x.shape[1]) == 7)[:, None]),
+    "ceiling of pooling": lambda h, x: nn.functional.lp_pool1d(h.mT, 2, 2, ceil_mode=True).mT,
     "nothing": lambda h, x: h,
 }
+BRANCHES = [
+    "a branch far away",
+    *(name for name in BETWEEN if name.startswith(("a large", "one s", "longer", "more", "as many"))),
+]
 
 
 # The exporter computes the root once, and takes the length of the pooled sequence to be more than one.
-REFUSED_AS_A_GRAPH = ["times the root of the length", "padded average pooling", "a branch far away"]
+REFUSED_AS_A_GRAPH = [
+    "times the root of the length",
+    "padded average pooling",
+    "at most four",
+    "at least 32",
+    "ceiling of pooling",
+    *BRANCHES,
+]
 
 
 @pytest.mark.parametrize("form", ["module", "graph"])
@@ -56,9 +80,18 @@ def test_constants_that_depend_on_a_size_are_not_folded(between, form):
     small = gossamer.shrink(model, torch.randn(2, 5, 4), form=form)
     # A zero stays a zero at every size, except where the size is added to it or it becomes a share of the positions.
     changed = between in ("softmax over positions", "plus the length")
-    if between != "a branch far away":  # as a module nothing is removed then
-        assert (small.get_parameter("first.weight").shape[0] == 6) is changed
-    for shape in ((2, 5, 4), (7, 5, 4), (2, 9, 4), (3, 2, 4), (2, 13, 4)):
+    assert (small.get_parameter("first.weight").shape[0] == 6) is changed
+    for shape in (
+        (2, 5, 4),
+        (7, 5, 4),
+        (2, 9, 4),
+        (3, 2, 4),
+        (2, 13, 4),
+        (1, 1, 4),
+        (4, 4, 4),
+        (2, 40, 4),
+        (1, 103, 4),
+    ):
         x = torch.randn(shape)
         if form == "graph" and not accepts(small, x):
             assert between in REFUSED_AS_A_GRAPH
@@ -73,6 +106,18 @@ def accepts(graph, x):
     except gossamer.GuardError:
         return False
     return True
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_of_one_sample_of_length_one_nothing_is_learned_about_others(between, form):
+    torch.manual_seed(0)
+    model = WithConstant(BETWEEN[between]).eval()
+    small = gossamer.shrink(model, torch.randn(1, 1, 4), form=form)
+    for shape in ((1, 1, 4), (2, 5, 4), (5, 8, 4), (3, 3, 4), (1, 17, 4), (2, 40, 4)):
+        x = torch.randn(shape)
+        if form == "module" or accepts(small, x):
+            torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("between", ["mean over positions", "nothing"])
