@@ -355,3 +355,87 @@ def test_rows_of_a_position_table_that_the_example_leaves_out(form):
             assert form == "graph"
         else:
             torch.testing.assert_close(outputs, model(tokens))
+
+
+class WithSecond(WithConstant):
+    """A second input, a tensor or a number."""
+
+    def forward(self, x, second):
+        return self.second(self.between(torch.relu(self.first(x)), x, second))
+
+
+def require(condition):
+    if not condition:
+        raise ValueError
+
+
+def coupled(shape, between):
+    """What happens between the layers, if the second input has this shape; else the model refuses it."""
+
+    def apply(h, x, y):
+        require(tuple(y.shape) == shape(*x.shape[:2]))
+        return between(h, x, y)
+
+    return apply
+
+
+LENGTH = lambda h, x, y: h * x.shape[1]  # noqa: E731
+BATCH = lambda h, x, y: h / x.shape[0]  # noqa: E731
+SECOND = {
+    "a ratio of lengths": (lambda b, n: (b, n, 4), lambda h, x, y: h * (x.shape[1] / y.shape[1]), False),
+    "a ratio of batches": (lambda b, n: (b, n, 4), lambda h, x, y: h * (x.shape[0] / y.shape[0]), False),
+    "the longer one": (lambda b, n: (b, n, 4), lambda h, x, y: h * (1 + (x.shape[1] > y.shape[1])), False),
+    "twice the length": (lambda b, n: (b, 2 * n), LENGTH, True),
+    "one position more": (lambda b, n: (b, n + 1), LENGTH, True),
+    "all pairs of positions": (lambda b, n: (b, n * n), LENGTH, True),
+    "all positions": (lambda b, n: (b * n,), LENGTH, True),
+    "the batch times heads": (lambda b, n: (8 * b, 1), BATCH, True),
+    "pairs of each head": (lambda b, n: (8 * b, n, n), lambda h, x, y: h * x.shape[1] / x.shape[0], True),
+}
+
+
+@pytest.mark.parametrize("case", SECOND)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_sizes_of_two_inputs_are_told_apart_and_changed_together(case, in_place):
+    torch.manual_seed(0)
+    shape, between, is_coupled = SECOND[case]
+    model = WithSecond(coupled(shape, between) if is_coupled else between).eval()
+    sizes = [((2, 5), (2, 5)), ((1, 5), (1, 5)), ((3, 7), (3, 7)), ((4, 1), (4, 1)), ((5, 3), (5, 3))]
+    sizes += [] if is_coupled else [((2, 5), (3, 5)), ((2, 5), (2, 6)), ((2, 5), (2, 4)), ((1, 3), (4, 9))]
+    inputs = [(torch.randn(*own, 4), torch.randn(shape(*second))) for own, second in sizes]
+    wanted = [model(*x) for x in inputs]
+    small = model
+    if in_place:
+        gossamer.shrink_(model, inputs[0])
+    else:
+        small = gossamer.shrink(model, inputs[0], form="module")
+    assert small.first.out_features == 5
+    for x, output in zip(inputs, wanted, strict=True):
+        torch.testing.assert_close(small(*x), output, rtol=1e-4, atol=1e-5)
+
+
+NUMBERS = {
+    "a factor": (lambda h, x, k: h * k, 2.0, [0.5, -1.0, 3.0]),
+    "a whole factor": (lambda h, x, k: h * k, 2, [0, 1, 7]),
+    "odd or even": (lambda h, x, k: h * (1 + k % 2), 2, [1, 3, 4]),
+    "the first position": (lambda h, x, k: h + torch.arange(k, k + x.shape[1])[:, None], 2, [0, 3]),
+    "a flag": (lambda h, x, k: h * 2 if k else h, False, [True]),
+    "two numbers": (lambda h, x, k: h * k[1], (2, 3), [(2, 2), (1, 4)]),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_constants_that_depend_on_an_argument_are_not_folded(case, form):
+    torch.manual_seed(0)
+    between, example, others = NUMBERS[case]
+    model, x = WithSecond(between).eval(), torch.randn(2, 5, 4)
+    small = gossamer.shrink(model, (x, example), form=form)
+    for number in (example, *others):
+        try:
+            outputs = small(x, number)
+        except gossamer.GuardError:
+            assert form == "graph"
+            assert number != example
+        else:
+            torch.testing.assert_close(outputs, model(x, number), rtol=1e-4, atol=1e-5)

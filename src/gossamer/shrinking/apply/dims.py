@@ -3,16 +3,19 @@
 The length of a sequence is the size of several dimensions (of the tokens, twice of a mask); a batch may be that of one
 tensor and, times the number of heads, that of another. The sizes along an `Axis` follow one number n:
 
-    scaled     d_i = n * m_i, as a batch of n and n heads of m each
-    shifted    d_i = n + m_i, as a length of n and one token more
+    scaled     d_i = m_i * n, as a batch of n and n heads of m each, or d_i = m_i * n^2, as all pairs of n positions
+    shifted    d_i = m_i + n, as a length of n and one token more
+
+A dimension may follow several numbers: the positions of all samples, the batch and the length.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import torch
@@ -21,9 +24,21 @@ from torch.utils import _pytree as pytree
 
 from gossamer.example import Call
 
-__all__ = ["Axis", "Dim", "at_least_two", "changed_dims", "coupled", "dims_of", "groups_of_dims", "is_like", "parts_of"]
+__all__ = [
+    "Axis",
+    "Dim",
+    "at_least_two",
+    "changed_dims",
+    "coupled",
+    "dims_of",
+    "groups_of_dims",
+    "is_like",
+    "parts_of",
+    "sizes_at",
+]
 
 _MOST_GROUPS = 8  # of dimensions that are tried at another size, each with a few forward passes at most
+_MOST_PAIRS = 24  # of groups, each with one forward pass, which nearly always fails at once
 
 
 class Dim(NamedTuple):
@@ -37,7 +52,7 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """Dimensions whose sizes follow one number, which is `number` in the example."""
+    """Dimensions whose sizes follow one number; one whose size follows its square is there twice."""
 
     dims: tuple[Dim, ...]
     scaled: bool = True
@@ -53,10 +68,15 @@ class Axis:
         """Whether the batch is among the dimensions."""
         return any(dim.is_batch for dim in self.dims)
 
-    def at(self, number: int) -> dict[Dim, int]:
-        """The sizes for another number."""
-        own = self.number
-        return {dim: dim.size // own * number if self.scaled else dim.size + number - own for dim in self.dims}
+
+def sizes_at(numbers: Mapping[Axis, int]) -> dict[Dim, int]:
+    """The sizes of all dimensions of some axes, for other numbers than those of the example."""
+    sizes: dict[Dim, Fraction] = {}
+    for axis, number in sorted(numbers.items(), key=lambda entry: not entry[0].scaled):
+        for dim in axis.dims:
+            size = sizes.get(dim, Fraction(dim.size))
+            sizes[dim] = size * Fraction(number, axis.number) if axis.scaled else size + number - axis.number
+    return {dim: int(size) for dim, size in sizes.items()}
 
 
 def dims_of(call: Call) -> list[Dim]:
@@ -70,24 +90,40 @@ def dims_of(call: Call) -> list[Dim]:
     ]
 
 
-def groups_of_dims(call: Call) -> list[list[Dim]]:
+def groups_of_dims(call: Call) -> list[tuple[Dim, ...]]:
     """Dimensions of one size to change together: the batch; all others of that size; those at one position."""
     keys: list[Callable[[Dim], object]] = [
         lambda dim: "batch" if dim.is_batch else None,
         lambda dim: None if dim.is_batch else dim.size,
         lambda dim: None if dim.is_batch else (dim.size, dim.dim),
     ]
-    return [group for key in keys for group in _grouped(dims_of(call), key)][:_MOST_GROUPS]
+    groups = [tuple(group) for key in keys for group in _grouped(dims_of(call), key)]
+    return list(dict.fromkeys(groups))[:_MOST_GROUPS]
 
 
-def coupled(groups: Sequence[Sequence[Dim]]) -> list[Axis]:
-    """Axes of two groups of different sizes, of which no single one can change: one may be a function of the other."""
+def coupled(waiting: Sequence[Sequence[Dim]], accepted: Iterable[Axis]) -> list[Axis]:
+    """Axes of two groups of different sizes, one of which is `waiting`, since it cannot change alone.
+
+    The other one is waiting too, or `accepted` as a function of a third one.
+    """
+    functions = [_largest(axis.dims) for axis in accepted if len({dim.size for dim in axis.dims}) > 1]
     pairs = [
         (*left, *right)
-        for left, right in itertools.combinations(groups, 2)
+        for left, right in [*itertools.combinations(waiting, 2), *itertools.product(waiting, functions)]
         if left[0].size != right[0].size and min(left[0].size, right[0].size) > 0
     ]
-    return [Axis(dims, scaled) for dims in pairs for scaled in (True, False)][: 2 * _MOST_GROUPS]
+    axes = [Axis(dims, scaled) for dims in pairs for scaled in (True, False)]
+    axes += [Axis((*dims, *squares)) for dims in pairs if (squares := _squares(dims))]
+    return axes[:_MOST_PAIRS]
+
+
+def _largest(dims: Sequence[Dim]) -> list[Dim]:
+    return [dim for dim in dims if dim.size == max(other.size for other in dims)]
+
+
+def _squares(dims: Sequence[Dim]) -> list[Dim]:
+    """Those of several dimensions whose size is the square of the least."""
+    return [dim for dim in dims if dim.size == min(other.size for other in dims) ** 2]
 
 
 def parts_of(dims: Sequence[Dim]) -> list[list[Dim]]:

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from gossamer.example import Call
-from gossamer.shrinking.apply.dims import Axis, Dim, parts_of
+from gossamer.shrinking.apply.dims import Axis, Dim, parts_of, sizes_at
 from gossamer.shrinking.apply.probes import CHEAP, IndexRanges, OtherSizes, Probe, attempt, is_cheap, resized
 from gossamer.shrinking.trace import compared_sizes
 
@@ -28,6 +28,7 @@ __all__ = ["at_further_sizes", "with_other_numbers"]
 
 _MOST_AXES = 6
 _MOST_COMPARISONS = 4
+_MOST_FLAGS = 4
 _SMALL, _GROWTH = 2**10, 64
 """A call may have as many elements, or this multiple of the example's; attention takes their square."""
 _SHARE = 0.5
@@ -60,20 +61,26 @@ def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: In
         return probe is not None
 
     for numbers in [*_numbers(axes, grows=is_cheap(call)), *_beyond(axes, comparisons)]:
-        if not examine({dim: size for axis, number in numbers.items() for dim, size in axis.at(number).items()}):
+        if not examine(sizes_at(numbers)):
             for axis, number in numbers.items():
-                examine(axis.at(number))
+                examine(sizes_at({axis: number}))
     return found
 
 
-def with_other_numbers(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe | None:
-    """A random call in which the arguments that are plain numbers have other values, if there are any."""
-    leaves, structure = pytree.tree_flatten((call.args, call.kwargs))
-    changed = [_other_number(leaf) for leaf in leaves]
-    if not any(type(leaf) in (int, float) for leaf in leaves):
-        return None
-    args, kwargs = pytree.tree_unflatten(changed, structure)
-    return attempt(model, resized(Call(args, kwargs), torch.Generator().manual_seed(5), ranges, {}))
+def with_other_numbers(model: nn.Module, example: Probe, ranges: IndexRanges) -> list[Probe]:
+    """Random calls in which arguments that are numbers or flags have other values, as far as the model accepts them.
+
+    One with outputs of other shapes is left out: the argument may ask for hidden units.
+    """
+    leaves, structure = pytree.tree_flatten((example.call.args, example.call.kwargs))
+    flags = [place for place, leaf in enumerate(leaves) if type(leaf) is bool][:_MOST_FLAGS]
+    changes = [[_other_number(leaf) for leaf in leaves]] if any(type(leaf) in (int, float) for leaf in leaves) else []
+    changes += [[not leaf if own == place else leaf for own, leaf in enumerate(leaves)] for place in flags]
+    generator = torch.Generator().manual_seed(5)
+    calls = (resized(Call(*pytree.tree_unflatten(changed, structure)), generator, ranges, {}) for changed in changes)
+    probes = (attempt(model, call) for call in calls)
+    shapes = [output.shape for output in example.outputs]
+    return [p for p in probes if p is not None and [output.shape for output in p.outputs] == shapes]
 
 
 def _other_number(leaf: object) -> object:

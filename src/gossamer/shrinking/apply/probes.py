@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, restoring
-from gossamer.shrinking.apply.dims import Axis, Dim, changed_dims, coupled, dims_of, groups_of_dims
+from gossamer.shrinking.apply.dims import Axis, Dim, changed_dims, coupled, dims_of, groups_of_dims, sizes_at
 
 __all__ = [
     "CHEAP",
@@ -124,19 +124,22 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> OtherSi
                 if flattens and single != tried:
                     _refuse_other_width(model, resized(call, generator, ranges, single))
                 accepted, found = tried, Probe(candidate, run(model, candidate))
-                axes[Axis(tuple(dims))] = other
+                axes[Axis(dims)] = other
                 break
             except GossamerError as error:
                 flattened.update(dims if _is_in_linear_layer(error) else ())
-    for axis in coupled([dims for dims in groups_of_dims(call) if accepted.keys().isdisjoint(dims)]):
-        if accepted.keys().isdisjoint(axis.dims):
+    while True:
+        waiting = [dims for dims in groups_of_dims(call) if accepted.keys().isdisjoint(dims)]
+        for axis in coupled(waiting, axes):
             number = axis.number // 2 if large and axis.scaled and axis.number > 1 else axis.number + 1
-            tried = {**accepted, **axis.at(number)}
+            tried = {**accepted, **sizes_at({**axes, axis: number})}
             probe = attempt(model, resized(call, generator, ranges, tried))
             if probe is not None:
                 accepted, found = tried, probe
                 axes[axis] = number
-    return None if found is None else OtherSizes(found.call, found.outputs, axes)
+                break
+        else:
+            return None if found is None else OtherSizes(found.call, found.outputs, axes)
 
 
 def at_size_one(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) -> list[Probe]:

@@ -135,9 +135,8 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
                 continue  # a model whose inputs have to be sorted, say, or positive definite
         other = at_other_sizes(model, call, ranges)
         further = [] if other is None else at_further_sizes(model, call, other, ranges)
-        numbers = with_other_numbers(model, call, ranges)
+        further += with_other_numbers(model, probes[0], ranges)
     probes += [Probe(other.call, other.outputs)] if other is not None else []
-    further += [numbers] if numbers is not None else []
     _check_finite(model, probes)
     return Reference(
         call, tuple(probes), ranges, other_sizes=None if other is None else other.call, further=tuple(further)
