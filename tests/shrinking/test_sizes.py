@@ -40,12 +40,36 @@ BETWEEN = {
     "plus the length": lambda h, x: h + x.shape[1],
     "padded average pooling": lambda h, x: nn.functional.avg_pool1d(h.mT, 3, stride=2, padding=1).mT,
     "a branch far away": lambda h, x: h * 2 if x.shape[1] > 11 else h,
+    "odd or even": lambda h, x: h * (1 + x.shape[1] % 2),
+    "a third of the length, rounded": lambda h, x: h * (1 + x.shape[1] // 3),
+    "eighths of the length": lambda h, x: h * (1 + x.shape[1] // 8),
+    "quarters of the batch": lambda h, x: h * (1 + x.shape[0] // 4),
+    "at most four": lambda h, x: h * min(x.shape[1], 4),
+    "at least 32": lambda h, x: h / max(x.shape[1], 32),
+    "a large batch": lambda h, x: h * 2 if x.shape[0] > 4 else h,
+    "one sample": lambda h, x: h * 2 if x.shape[0] == 1 else h,
+    "longer than a hundred": lambda h, x: h * 2 if x.shape[1] // 2 > 50 else h,
+    "more samples than positions": lambda h, x: h * 2 if x.shape[0] > x.shape[1] else h,
+    "as many samples as positions": lambda h, x: h * 2 if x.shape[0] == x.shape[1] else h,
+    "the eighth position": lambda h, x: h * (1 + (torch.arange(x.shape[1]) == 7)[:, None]),
+    "ceiling of pooling": lambda h, x: nn.functional.lp_pool1d(h.mT, 2, 2, ceil_mode=True).mT,
     "nothing": lambda h, x: h,
 }
+BRANCHES = [
+    "a branch far away",
+    *(name for name in BETWEEN if name.startswith(("a large", "one s", "longer", "more", "as many"))),
+]
 
 
 # The exporter computes the root once, and takes the length of the pooled sequence to be more than one.
-REFUSED_AS_A_GRAPH = ["times the root of the length", "padded average pooling", "a branch far away"]
+REFUSED_AS_A_GRAPH = [
+    "times the root of the length",
+    "padded average pooling",
+    "at most four",
+    "at least 32",
+    "ceiling of pooling",
+    *BRANCHES,
+]
 
 
 @pytest.mark.parametrize("form", ["module", "graph"])
@@ -56,9 +80,18 @@ def test_constants_that_depend_on_a_size_are_not_folded(between, form):
     small = gossamer.shrink(model, torch.randn(2, 5, 4), form=form)
     # A zero stays a zero at every size, except where the size is added to it or it becomes a share of the positions.
     changed = between in ("softmax over positions", "plus the length")
-    if between != "a branch far away":  # as a module nothing is removed then
-        assert (small.get_parameter("first.weight").shape[0] == 6) is changed
-    for shape in ((2, 5, 4), (7, 5, 4), (2, 9, 4), (3, 2, 4), (2, 13, 4)):
+    assert (small.get_parameter("first.weight").shape[0] == 6) is changed
+    for shape in (
+        (2, 5, 4),
+        (7, 5, 4),
+        (2, 9, 4),
+        (3, 2, 4),
+        (2, 13, 4),
+        (1, 1, 4),
+        (4, 4, 4),
+        (2, 40, 4),
+        (1, 103, 4),
+    ):
         x = torch.randn(shape)
         if form == "graph" and not accepts(small, x):
             assert between in REFUSED_AS_A_GRAPH
@@ -73,6 +106,18 @@ def accepts(graph, x):
     except gossamer.GuardError:
         return False
     return True
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_of_one_sample_of_length_one_nothing_is_learned_about_others(between, form):
+    torch.manual_seed(0)
+    model = WithConstant(BETWEEN[between]).eval()
+    small = gossamer.shrink(model, torch.randn(1, 1, 4), form=form)
+    for shape in ((1, 1, 4), (2, 5, 4), (5, 8, 4), (3, 3, 4), (1, 17, 4), (2, 40, 4)):
+        x = torch.randn(shape)
+        if form == "module" or accepts(small, x):
+            torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("between", ["mean over positions", "nothing"])
@@ -310,3 +355,87 @@ def test_rows_of_a_position_table_that_the_example_leaves_out(form):
             assert form == "graph"
         else:
             torch.testing.assert_close(outputs, model(tokens))
+
+
+class WithSecond(WithConstant):
+    """A second input, a tensor or a number."""
+
+    def forward(self, x, second):
+        return self.second(self.between(torch.relu(self.first(x)), x, second))
+
+
+def require(condition):
+    if not condition:
+        raise ValueError
+
+
+def coupled(shape, between):
+    """What happens between the layers, if the second input has this shape; else the model refuses it."""
+
+    def apply(h, x, y):
+        require(tuple(y.shape) == shape(*x.shape[:2]))
+        return between(h, x, y)
+
+    return apply
+
+
+LENGTH = lambda h, x, y: h * x.shape[1]  # noqa: E731
+BATCH = lambda h, x, y: h / x.shape[0]  # noqa: E731
+SECOND = {
+    "a ratio of lengths": (lambda b, n: (b, n, 4), lambda h, x, y: h * (x.shape[1] / y.shape[1]), False),
+    "a ratio of batches": (lambda b, n: (b, n, 4), lambda h, x, y: h * (x.shape[0] / y.shape[0]), False),
+    "the longer one": (lambda b, n: (b, n, 4), lambda h, x, y: h * (1 + (x.shape[1] > y.shape[1])), False),
+    "twice the length": (lambda b, n: (b, 2 * n), LENGTH, True),
+    "one position more": (lambda b, n: (b, n + 1), LENGTH, True),
+    "all pairs of positions": (lambda b, n: (b, n * n), LENGTH, True),
+    "all positions": (lambda b, n: (b * n,), LENGTH, True),
+    "the batch times heads": (lambda b, n: (8 * b, 1), BATCH, True),
+    "pairs of each head": (lambda b, n: (8 * b, n, n), lambda h, x, y: h * x.shape[1] / x.shape[0], True),
+}
+
+
+@pytest.mark.parametrize("case", SECOND)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_sizes_of_two_inputs_are_told_apart_and_changed_together(case, in_place):
+    torch.manual_seed(0)
+    shape, between, is_coupled = SECOND[case]
+    model = WithSecond(coupled(shape, between) if is_coupled else between).eval()
+    sizes = [((2, 5), (2, 5)), ((1, 5), (1, 5)), ((3, 7), (3, 7)), ((4, 1), (4, 1)), ((5, 3), (5, 3))]
+    sizes += [] if is_coupled else [((2, 5), (3, 5)), ((2, 5), (2, 6)), ((2, 5), (2, 4)), ((1, 3), (4, 9))]
+    inputs = [(torch.randn(*own, 4), torch.randn(shape(*second))) for own, second in sizes]
+    wanted = [model(*x) for x in inputs]
+    small = model
+    if in_place:
+        gossamer.shrink_(model, inputs[0])
+    else:
+        small = gossamer.shrink(model, inputs[0], form="module")
+    assert small.first.out_features == 5
+    for x, output in zip(inputs, wanted, strict=True):
+        torch.testing.assert_close(small(*x), output, rtol=1e-4, atol=1e-5)
+
+
+NUMBERS = {
+    "a factor": (lambda h, x, k: h * k, 2.0, [0.5, -1.0, 3.0]),
+    "a whole factor": (lambda h, x, k: h * k, 2, [0, 1, 7]),
+    "odd or even": (lambda h, x, k: h * (1 + k % 2), 2, [1, 3, 4]),
+    "the first position": (lambda h, x, k: h + torch.arange(k, k + x.shape[1])[:, None], 2, [0, 3]),
+    "a flag": (lambda h, x, k: h * 2 if k else h, False, [True]),
+    "two numbers": (lambda h, x, k: h * k[1], (2, 3), [(2, 2), (1, 4)]),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_constants_that_depend_on_an_argument_are_not_folded(case, form):
+    torch.manual_seed(0)
+    between, example, others = NUMBERS[case]
+    model, x = WithSecond(between).eval(), torch.randn(2, 5, 4)
+    small = gossamer.shrink(model, (x, example), form=form)
+    for number in (example, *others):
+        try:
+            outputs = small(x, number)
+        except gossamer.GuardError:
+            assert form == "graph"
+            assert number != example
+        else:
+            torch.testing.assert_close(outputs, model(x, number), rtol=1e-4, atol=1e-5)

@@ -38,7 +38,7 @@ from gossamer.shrinking.apply import (
     smaller_graph,
     training_reference,
 )
-from gossamer.shrinking.decide import Decision, Plan, Verified, largest_verified_plan, weights_at_best
+from gossamer.shrinking.decide import Decision, Plan, Rejected, Verified, largest_verified_plan, weights_at_best
 from gossamer.shrinking.trace import TracedModel, takes_both, trace
 
 __all__ = ["Form", "GraphFormWarning", "plan", "shrink", "shrink_"]
@@ -50,6 +50,8 @@ _WORTH_A_GRAPH, _WORTH_FIXED_SIZES = 0.95, 0.75
 
 The second share is that of a graph that refuses sizes of the input which the class accepts.
 """
+
+_MOST_REFINEMENTS = 4  # exports at sizes at which a plan does not hold
 
 _EVALUATION_DIFFERS = (
     "the training forward is unchanged; in evaluation mode the outputs differ until the running means have converged, "
@@ -136,18 +138,18 @@ def shrink_(
     in_training = any(module.training for module in model.modules())
     reference = training_reference(model, evaluation) if in_training else evaluation
 
-    def build(candidate: Plan, _: Decision) -> bool | None:
+    def build(candidate: Plan, _: Decision) -> Rejected | None:
         if candidate.empty:
-            return True
+            return None
         change = InPlace(model, candidate)
         try:
-            return True if reference.matches(model) else None
+            return reference.rejected(model)
         finally:
             change.undo()
 
     exports = _Exports(model, reference)
     analysis = exports.analysis(exports.at_example, training=in_training, dropout=reference.dropout)
-    found = largest_verified_plan(analysis, build).plan
+    found = largest_verified_plan(analysis, build, exports.refine).plan
     apply_in_place(model, found, optimizer, copies)
     if in_training and not found.empty and not evaluation.matches(model):
         return found.with_note(_EVALUATION_DIFFERS)
@@ -203,23 +205,34 @@ def _why_a_graph(graph: Plan, module: Plan) -> str:
 
 
 def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
-    def build(candidate: Plan, _: Decision) -> nn.Module | None:
+    def build(candidate: Plan, _: Decision) -> nn.Module | Rejected:
         return reference.verified(lambda: smaller_copy(exports.model, candidate))
 
-    return largest_verified_plan(exports.for_class, build)
+    return largest_verified_plan(exports.for_class, build, exports.refine)
 
 
 def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
-    """The traced graph, made smaller. Its guards refuse what it was not traced for."""
-    traced = exports.with_free_sizes or exports.with_free_batch or exports.at_example
+    """The traced graph, made smaller: with as many symbolic sizes as there can be."""
+    symbolic = exports.with_free_sizes or exports.with_free_batch
+    if symbolic is not None:
+        try:
+            return _smaller_graph(symbolic, reference, exports)
+        except GossamerError:  # a symbolic size is at least two, and the model does something else at one
+            if not any(1 in tensor.shape for tensor in reference.example.tensors()):
+                raise
+    return _smaller_graph(exports.at_example, reference, exports)
+
+
+def _smaller_graph(traced: TracedModel, reference: Reference, exports: _Exports) -> Verified[nn.Module]:
+    """One of the traced graphs, made smaller. Its guards refuse what it was not traced for."""
     analysis = exports.analysis(traced, rewrites_graph=True)
     reference = reference.with_size_one(exports.model)
 
-    def build(candidate: Plan, decision: Decision) -> nn.Module | None:
+    def build(candidate: Plan, decision: Decision) -> nn.Module | Rejected:
         make = functools.partial(smaller_graph, analysis, candidate, decision)
         return reference.verified(make, otherwise=refuse_size_one)
 
-    found = largest_verified_plan(analysis, build)
+    found = largest_verified_plan(analysis, build, exports.refine)
     note = (
         f"a graph computes in evaluation mode only, and takes {accepted_inputs(traced.inputs)}; it refuses other "
         "sizes, sizes at which the forward takes another branch, and other arguments than those of the example"
@@ -237,6 +250,7 @@ class _Exports:
         self.model = model
         self.must_take_other_sizes = False
         self._reference = reference
+        self._at: dict[int, TracedModel | None] = {}
 
     @functools.cached_property
     def at_example(self) -> TracedModel:
@@ -297,3 +311,20 @@ class _Exports:
         if found.folds_constants and self.at_other_sizes is not None:
             found.keep_common_constants(analyse(self.model, self.at_other_sizes, **options))
         return found
+
+    def refine(self, analysis: Analysis, call: Call) -> bool:
+        """Keep constants only where they are the same at the sizes of a call; returns whether that made a difference.
+
+        After a few exports, or if the model cannot be exported for the call, no constant is kept.
+        """
+        if id(call) not in self._at:
+            self._at[id(call)] = self._exported(call) if len(self._at) < _MOST_REFINEMENTS else None
+        traced = self._at[id(call)]
+        other = None if traced is None else analyse(self.model, traced, **analysis.options)
+        return analysis.keep_common_constants(other)
+
+    def _exported(self, call: Call) -> TracedModel | None:
+        try:
+            return trace(self.model, call)
+        except GossamerError:
+            return None

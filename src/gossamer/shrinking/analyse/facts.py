@@ -247,25 +247,37 @@ class Analysis:
         return _unknown(node.meta["val"])
 
     @property
+    def options(self) -> dict[str, bool]:
+        """The options of this analysis, for one of inputs of other sizes."""
+        return {"training": self.training, "dropout": self.dropout, "rewrites_graph": self.rewrites_graph}
+
+    @property
     def folds_constants(self) -> bool:
         """Whether a constant other than zero is known at the input of a layer."""
         calls = (call for layer in self.layers.values() for call in layer.calls)
         return any(bool((call.known & (call.constants != 0)).any()) for call in calls)
 
-    def keep_common_constants(self, other: Analysis) -> None:
+    def keep_common_constants(self, other: Analysis | None) -> bool:
         """Forget constants that another analysis, of inputs of other sizes, does not know or knows to be different.
 
         A sum over positions or a division by the batch size is constant at one size, and another constant at another.
+        Of no analysis (None), nothing is known. Returns whether any constant was forgotten.
         """
+        before = self._known_constants()
         for key, layer in self.layers.items():
-            calls = other.layers[key].calls if key in other.layers else []
+            calls = other.layers[key].calls if other is not None and key in other.layers else []
             layer.calls = [_common(own, match) for own, match in _pairs(layer.calls, calls)]
         self.dependencies = [
             replace(own, foldable=own.foldable & match.foldable)
             if match is not None and own.foldable.shape == match.foldable.shape
             else replace(own, foldable=torch.zeros_like(own.foldable))
-            for own, match in _pairs(self.dependencies, other.dependencies)
+            for own, match in _pairs(self.dependencies, [] if other is None else other.dependencies)
         ]
+        return self._known_constants() < before
+
+    def _known_constants(self) -> int:
+        known = sum(int(call.known.sum()) for layer in self.layers.values() for call in layer.calls)
+        return known + sum(int(dependency.foldable.sum()) for dependency in self.dependencies)
 
     def finish(self) -> None:
         """Constrain parameters that are used as plain values; pin those that are used as layers as well."""

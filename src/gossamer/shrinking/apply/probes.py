@@ -1,15 +1,14 @@
-"""Probes: random inputs of the example's shapes, and inputs of other batch sizes, lengths and image sizes.
+"""Probes: random inputs of the example's shapes, and one of another batch size, length and image size.
 
 Floating-point inputs are unit normal, so that an example of zeros, ones or NaN is no worse than another. Indices are
 drawn from the whole embedding table that they index, where they index one; other integers from the range of the
-example. Masks have the share of ones that the example has.
+example. Masks have the share of ones that the example has; at other sizes they repeat it.
 """
 
 from __future__ import annotations
 
-import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -20,22 +19,23 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, restoring
+from gossamer.shrinking.apply.dims import Axis, Dim, changed_dims, coupled, dims_of, groups_of_dims, sizes_at
 
 __all__ = [
+    "CHEAP",
     "IndexRanges",
+    "OtherSizes",
     "Probe",
-    "at_far_sizes",
-    "at_least_two",
     "at_other_sizes",
     "at_size_one",
-    "changed_dims",
+    "attempt",
     "is_cheap",
     "random_calls",
+    "resized",
     "run",
 ]
 
-_CHEAP = 2**16  # elements of an input that is tried only because a forward may branch on its size
-_MOST_GROUPS = 8  # of dimensions that are tried at another size, each with a few forward passes at most
+CHEAP = 2**16  # elements of an input that is tried only because a forward may branch on its size
 
 
 class Probe(NamedTuple):
@@ -44,6 +44,14 @@ class Probe(NamedTuple):
     call: Call
     outputs: list[Tensor]
     seed: int = 0
+
+
+class OtherSizes(NamedTuple):
+    """A call at other sizes than those of the example, with its outputs, and the numbers that its sizes follow."""
+
+    call: Call
+    outputs: list[Tensor]
+    axes: dict[Axis, int]
 
 
 class IndexRanges(TorchFunctionMode):
@@ -77,7 +85,7 @@ def run(model: nn.Module, call: Call) -> list[Tensor]:
 
 def is_cheap(call: Call) -> bool:
     """Whether the inputs are so small that a forward pass takes little time beside an export."""
-    return max(tensor.numel() for tensor in call.tensors()) < _CHEAP
+    return max(tensor.numel() for tensor in call.tensors()) < CHEAP
 
 
 def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
@@ -86,20 +94,21 @@ def random_calls(call: Call, ranges: IndexRanges) -> list[Call]:
     return [_random(call, generator, ranges), _random(call, generator, ranges, like_example=True)]
 
 
-def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe | None:
+def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> OtherSizes | None:
     """A random call with another batch size, length and image size, as far as the model accepts them.
 
     Dimensions that have one size in the example are changed together: first the batch, then the other sizes. These
     become larger where that is cheap, else smaller. If the input of a linear layer has another width then, the model
     flattens them into units: from there on only the next size is worth a forward pass, since the width may still be the
-    same, and a single sample tells whether it is.
+    same, and a single sample tells whether it is. At last, two sizes that cannot change alone are changed together.
     """
     generator = torch.Generator().manual_seed(1)
-    accepted: dict[_Dim, int] = {}
+    axes: dict[Axis, int] = {}
+    accepted: dict[Dim, int] = {}
     found: Probe | None = None
-    flattened: set[_Dim] = set()
+    flattened: set[Dim] = set()
     large = not is_cheap(call)
-    for dims in _groups_of_dims(call):
+    for dims in groups_of_dims(call):
         if any(dim in accepted for dim in dims):
             continue
         size = dims[0].size
@@ -110,28 +119,27 @@ def at_other_sizes(model: nn.Module, call: Call, ranges: IndexRanges) -> Probe |
                 continue
             tried = {**accepted, **dict.fromkeys(dims, other)}
             single = {**tried, **{dim: 1 for dim in accepted if dim.is_batch}}
-            candidate = _resized(call, generator, ranges, tried)
+            candidate = resized(call, generator, ranges, tried)
             try:
                 if flattens and single != tried:
-                    _refuse_other_width(model, _resized(call, generator, ranges, single))
+                    _refuse_other_width(model, resized(call, generator, ranges, single))
                 accepted, found = tried, Probe(candidate, run(model, candidate))
+                axes[Axis(dims)] = other
                 break
             except GossamerError as error:
                 flattened.update(dims if _is_in_linear_layer(error) else ())
-    return found
-
-
-def at_far_sizes(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) -> Probe | None:
-    """A random call with four times the length or image size, if that is cheap: the forward may have a branch there.
-
-    `other` is a call of other sizes that the model accepts.
-    """
-    free = [d for d in _dims(call) if d.dim in changed_dims(call, other)[d.place] and not d.is_batch]
-    sizes = {dim: 4 * dim.size + 1 for dim in free}
-    growth = max((math.prod(5 for d in free if d.place == dim.place) for dim in free), default=0)
-    if not free or growth * max(tensor.numel() for tensor in call.tensors()) > _CHEAP:
-        return None
-    return _try(model, _resized(call, torch.Generator().manual_seed(3), ranges, sizes))
+    while True:
+        waiting = [dims for dims in groups_of_dims(call) if accepted.keys().isdisjoint(dims)]
+        for axis in coupled(waiting, axes):
+            number = axis.number // 2 if large and axis.scaled and axis.number > 1 else axis.number + 1
+            tried = {**accepted, **sizes_at({**axes, axis: number})}
+            probe = attempt(model, resized(call, generator, ranges, tried))
+            if probe is not None:
+                accepted, found = tried, probe
+                axes[axis] = number
+                break
+        else:
+            return None if found is None else OtherSizes(found.call, found.outputs, axes)
 
 
 def at_size_one(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) -> list[Probe]:
@@ -140,72 +148,14 @@ def at_size_one(model: nn.Module, call: Call, other: Call, ranges: IndexRanges) 
     `other` is a call of other sizes that the model accepts. The exporter takes a symbolic size to be at least two.
     """
     generator = torch.Generator().manual_seed(2)
-    free = [dim for dim in _dims(call) if dim.dim in changed_dims(call, other)[dim.place]]
+    free = [dim for dim in dims_of(call) if dim.dim in changed_dims(call, other)[dim.place]]
     groups = [[dim for dim in free if dim.is_batch], [dim for dim in free if not dim.is_batch]]
-    ones = [_resized(call, generator, ranges, dict.fromkeys(dims, 1)) for dims in groups if dims]
-    probes = [_try(model, one) for one in ones]
+    ones = [resized(call, generator, ranges, dict.fromkeys(dims, 1)) for dims in groups if dims]
+    probes = [attempt(model, one) for one in ones]
     return [probe for probe in probes if probe is not None]
 
 
-def changed_dims(call: Call, other: Call) -> list[frozenset[int]]:
-    """For each tensor of a call, the dimensions that have another size in the other call."""
-    return [
-        frozenset(d for d in range(own.dim()) if own.size(d) != new.size(d))
-        for own, new in zip(call.tensors(), other.tensors(), strict=True)
-    ]
-
-
-def at_least_two(call: Call, dims: Sequence[Set[int]]) -> Call:
-    """The call with every size of one repeated along these dimensions of each tensor."""
-    waiting = iter(dims)
-
-    def repeat(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
-            for dim in sorted(next(waiting)):
-                leaf = torch.cat([leaf, leaf], dim) if leaf.size(dim) == 1 else leaf
-        return leaf
-
-    args, kwargs = pytree.tree_map(repeat, (call.args, call.kwargs))
-    return Call(args, kwargs)
-
-
-class _Dim(NamedTuple):
-    """A dimension of a tensor of the call."""
-
-    place: int
-    dim: int
-    size: int
-    is_batch: bool
-
-
-def _dims(call: Call) -> list[_Dim]:
-    tensors = call.tensors()
-    batch = next((tensor.size(0) for tensor in tensors if tensor.dim()), 0)
-    return [
-        _Dim(place, dim, size, is_batch=dim == 0 and size == batch)
-        for place, tensor in enumerate(tensors)
-        for dim, size in enumerate(tensor.shape)
-    ]
-
-
-def _groups_of_dims(call: Call) -> list[list[_Dim]]:
-    """Dimensions to change together: the batch; all others of equal size; those of equal size at one position."""
-    keys: list[Callable[[_Dim], object]] = [
-        lambda dim: "batch" if dim.is_batch else None,
-        lambda dim: None if dim.is_batch else dim.size,
-        lambda dim: None if dim.is_batch else (dim.size, dim.dim),
-    ]
-    groups = []
-    for key in keys:
-        found: dict[object, list[_Dim]] = {}
-        for dim in _dims(call):
-            if key(dim) is not None:
-                found.setdefault(key(dim), []).append(dim)
-        groups += list(found.values())
-    return groups[:_MOST_GROUPS]
-
-
-def _resized(call: Call, generator: torch.Generator, ranges: IndexRanges, sizes: Mapping[_Dim, int]) -> Call:
+def resized(call: Call, generator: torch.Generator, ranges: IndexRanges, sizes: Mapping[Dim, int]) -> Call:
     """A random call in which these dimensions have other sizes."""
     shapes = [list(tensor.shape) for tensor in call.tensors()]
     for dim, size in sizes.items():
@@ -213,7 +163,8 @@ def _resized(call: Call, generator: torch.Generator, ranges: IndexRanges, sizes:
     return _random(call, generator, ranges, shapes)
 
 
-def _try(model: nn.Module, call: Call) -> Probe | None:
+def attempt(model: nn.Module, call: Call) -> Probe | None:
+    """A call with its outputs, or None if the model refuses it."""
     try:
         return Probe(call, run(model, call))
     except GossamerError:
@@ -260,6 +211,10 @@ def _random(
 def _drawn(
     leaf: Tensor, shape: list[int], generator: torch.Generator, ranges: IndexRanges, like_example: bool
 ) -> Tensor:
+    if leaf.dtype == torch.bool and list(leaf.shape) != shape:  # so that no row of a mask of attention is all false
+        return leaf.repeat([-(-new // old) for new, old in zip(shape, leaf.shape, strict=True)])[
+            tuple(slice(new) for new in shape)
+        ]
     if leaf.dtype == torch.bool:
         return leaf.flatten()[torch.randint(leaf.numel(), shape, generator=generator).to(leaf.device)]
     if not leaf.is_floating_point():

@@ -1,8 +1,9 @@
 """Verification: the outputs of the full and of the smaller model, on the example and on random inputs.
 
 Some random inputs have the shapes of the example, one has another batch size, length or image size, as far as the model
-accepts them (`probes`). Evaluation mode is compared, or the mode in which the model is, with dropout disabled and with
-equal random numbers. Two outputs agree if they differ by rounding only (`gossamer.example.disagreement`).
+accepts them (`probes`), and some have `further` sizes. Evaluation mode is compared, or the mode in which the model is,
+with dropout disabled and with equal random numbers. Two outputs agree if they differ by rounding only
+(`gossamer.example.disagreement`).
 """
 
 from __future__ import annotations
@@ -22,17 +23,11 @@ from torch.overrides import TorchFunctionMode
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
+from gossamer.shrinking.apply.dims import is_like
+from gossamer.shrinking.apply.further import at_further_sizes, with_other_numbers
 from gossamer.shrinking.apply.guards import GuardError
-from gossamer.shrinking.apply.probes import (
-    IndexRanges,
-    Probe,
-    at_far_sizes,
-    at_other_sizes,
-    at_size_one,
-    changed_dims,
-    random_calls,
-    run,
-)
+from gossamer.shrinking.apply.probes import IndexRanges, Probe, at_other_sizes, at_size_one, random_calls, run
+from gossamer.shrinking.decide import Rejected
 
 __all__ = ["Reference", "evaluation_reference", "training_reference"]
 
@@ -55,7 +50,8 @@ class Reference:
     """Calls with the outputs of the full model, in evaluation mode or in the mode in which its modules are.
 
     The first call is the example, unless it fails in training mode. `other_sizes` is the call whose inputs have other
-    sizes than the example, if the model accepts any. `dropout` if some of it is active in that mode.
+    sizes than the example, if the model accepts any; `further` calls have still other sizes, or other numbers among
+    their arguments. `dropout` if some of it is active in that mode.
     """
 
     example: Call
@@ -64,28 +60,40 @@ class Reference:
     training: bool = False
     dropout: bool = False
     other_sizes: Call | None = None
+    further: tuple[Probe, ...] = ()
 
     def matches(self, model: nn.Module) -> bool:
         """Whether a model gives these outputs; false if it fails. A graph may refuse other sizes than the example's."""
+        return self.differs_at(model) is None
+
+    def differs_at(self, model: nn.Module) -> Call | None:
+        """The first call at which a model gives other outputs or fails; None if there is none."""
         with _training(model) if self.training else evaluating(model):
-            return all(self._agrees(model, probe) for probe in self.probes)
+            probes = (*self.probes, *self.further)
+            return next((probe.call for probe in probes if not self._agrees(model, probe)), None)
 
     def verified(
         self, build: Callable[[], nn.Module], otherwise: Callable[[nn.Module], None] | None = None
-    ) -> nn.Module | None:
+    ) -> nn.Module | Rejected:
         """The model that `build` returns, if it gives these outputs, or does after `otherwise` has changed it."""
         try:
             model = build()
         except GossamerError:
             raise
         except Exception:  # a plan that cannot be carried out, such as a graph that cannot be rewritten
-            return None
+            return Rejected(None)
         if self.matches(model):
             return model
-        if otherwise is None:
+        if otherwise is not None:
+            otherwise(model)
+        return self.rejected(model) or model
+
+    def rejected(self, model: nn.Module) -> Rejected | None:
+        """Why a model does not hold, or None if it gives these outputs."""
+        call = self.differs_at(model)
+        if call is None:
             return None
-        otherwise(model)
-        return model if self.matches(model) else None
+        return Rejected(None if is_like(self.example, call) else call)
 
     def with_size_one(self, model: nn.Module) -> Reference:
         """With further calls whose batch, or whose other free dimensions, have the size one."""
@@ -93,13 +101,13 @@ class Reference:
             return self
         with evaluating(model):
             ones = at_size_one(model, self.example, self.other_sizes, self.ranges)
-        return replace(self, probes=(*self.probes, *ones))
+        return replace(self, further=(*self.further, *ones))
 
     def _agrees(self, model: nn.Module, probe: Probe) -> bool:
         try:
             found = _run_seeded(model, probe.call, probe.seed) if self.training else run(model, probe.call)
         except Exception as error:  # a forward that does not run with the smaller sizes, or a guard
-            return isinstance(error.__cause__, GuardError) and any(changed_dims(self.example, probe.call))
+            return isinstance(error.__cause__, GuardError) and not is_like(self.example, probe.call)
         return disagreement(found, probe.outputs) is None
 
 
@@ -126,10 +134,13 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
             except GossamerError:
                 continue  # a model whose inputs have to be sorted, say, or positive definite
         other = at_other_sizes(model, call, ranges)
-        far = None if other is None else at_far_sizes(model, call, other.call, ranges)
-    probes += [probe for probe in (other, far) if probe is not None]
+        further = [] if other is None else at_further_sizes(model, call, other, ranges)
+        further += with_other_numbers(model, probes[0], ranges)
+    probes += [Probe(other.call, other.outputs)] if other is not None else []
     _check_finite(model, probes)
-    return Reference(call, tuple(probes), ranges, other_sizes=None if other is None else other.call)
+    return Reference(
+        call, tuple(probes), ranges, other_sizes=None if other is None else other.call, further=tuple(further)
+    )
 
 
 def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
@@ -143,7 +154,7 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
     probes: list[Probe] = []
     failure: GossamerError | None = None
     with _training(model) as without_dropout:
-        for call, _, _ in evaluation.probes:
+        for call, _, _ in (*evaluation.probes, *evaluation.further):
             try:
                 probes.append(Probe(call, _run_seeded(model, call, 0)))
             except GossamerError as error:  # such as batch statistics of a single element
@@ -158,7 +169,7 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
             "before shrink_, may be what it needs."
         )
     dropout = is_random or without_dropout.disabled_any
-    return replace(evaluation, probes=tuple(probes), training=True, dropout=dropout)
+    return replace(evaluation, probes=tuple(probes), further=(), training=True, dropout=dropout)
 
 
 def _check_finite(model: nn.Module, probes: list[Probe]) -> None:

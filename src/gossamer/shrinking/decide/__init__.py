@@ -14,7 +14,7 @@ it. `kept_indices` is the complement, over all removed classes at once.
 from gossamer.shrinking.decide.liveness import Decision, decide
 from gossamer.shrinking.decide.plan import Change, Channels, Fold, Indices, Plan, Size
 from gossamer.shrinking.decide.planner import kept_indices, make_plan, weights_at_best
-from gossamer.shrinking.decide.search import NOT_VERIFIED, Verified, largest_verified_plan
+from gossamer.shrinking.decide.search import NOT_VERIFIED, Rejected, Verified, largest_verified_plan
 
 __all__ = [
     "NOT_VERIFIED",
@@ -24,6 +24,7 @@ __all__ = [
     "Fold",
     "Indices",
     "Plan",
+    "Rejected",
     "Size",
     "Verified",
     "decide",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from gossamer.errors import GossamerError
+from gossamer.example import Call
 from gossamer.shrinking.analyse import Analysis
 from gossamer.shrinking.analyse.domain import abstract_values_in
 from gossamer.shrinking.decide import hard_coded, heads
@@ -26,10 +27,20 @@ from gossamer.shrinking.decide.liveness import Decision
 from gossamer.shrinking.decide.plan import Plan
 from gossamer.shrinking.decide.planner import make_plan
 
-__all__ = ["NOT_VERIFIED", "Verified", "largest_verified_plan"]
+__all__ = ["NOT_VERIFIED", "Rejected", "Verified", "largest_verified_plan"]
 
 Result = TypeVar("Result")
-Build = Callable[[Plan, Decision], Result | None]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A plan does not hold: at `call`, which has other sizes than the example, or (None) at the example already."""
+
+    call: Call | None
+
+
+Build = Callable[[Plan, Decision], Result | Rejected]
+Refine = Callable[[Analysis, Call], bool]
 
 _ATTEMPTS = 8
 """The largest number of further attempts; each costs a plan, a copy of the model and a few forward passes."""
@@ -54,14 +65,15 @@ class Verified(Generic[Result]):
     restricted: bool
 
 
-def largest_verified_plan(analysis: Analysis, build: Build[Result]) -> Verified[Result]:
+def largest_verified_plan(analysis: Analysis, build: Build[Result], refine: Refine) -> Verified[Result]:
     """The largest plan that can be built and verified.
 
     Args:
         analysis: the facts to plan from.
-        build: builds a plan and verifies the result; returns None if either fails.
+        build: builds a plan and verifies the result.
+        refine: forgets facts that do not hold at a call where a plan was rejected; returns whether there were any.
     """
-    found, last = _blame(analysis, build)
+    found, last = _blame(analysis, build, refine)
     if found is None:
         facts, decision = last
         found = _pin(facts, build, hard_coded.counted_classes(facts, decision), HARD_CODED)
@@ -73,7 +85,9 @@ def largest_verified_plan(analysis: Analysis, build: Build[Result]) -> Verified[
     return found
 
 
-def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] | None, tuple[Analysis, Decision]]:
+def _blame(
+    analysis: Analysis, build: Build[Result], refine: Refine
+) -> tuple[Verified[Result] | None, tuple[Analysis, Decision]]:
     """Try; where the forward of a module fails, pin what the forwards of its class count, and try again.
 
     A class with attention gets another chance first: heads of equal widths, then whole heads.
@@ -81,12 +95,10 @@ def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] |
     waiting = heads.variants(analysis) if analysis.heads else []
     facts, pins = analysis, list[tuple[int, str]]()
     for attempt in range(_ATTEMPTS):
-        plan, decision = make_plan(facts, pins)
-        with _Blame() as blame:
-            result = build(plan, decision)
-        if result is not None:
+        plan, decision, result, path = _refined(facts, pins, build, refine)
+        if not isinstance(result, Rejected):
             return Verified(plan, result, restricted=attempt > 0 or facts.graph_could_do_more), (facts, decision)
-        failed = _classes_to_blame(facts, blame.path)
+        failed = _classes_to_blame(facts, path)
         attends = (
             any(isinstance(facts.modules.get(each.module), failed[:1]) for each in facts.heads) if failed else True
         )
@@ -98,6 +110,21 @@ def _blame(analysis: Analysis, build: Build[Result]) -> tuple[Verified[Result] |
         else:
             break
     return None, (facts, decision)
+
+
+def _refined(
+    facts: Analysis, pins: list[tuple[int, str]], build: Build[Result], refine: Refine
+) -> tuple[Plan, Decision, Result | Rejected, str | None]:
+    """Build a plan; as long as that shows facts that do not hold at other sizes, forget them and build again.
+
+    Also returns the path of the module whose forward fails.
+    """
+    while True:
+        plan, decision = make_plan(facts, pins)
+        with _Blame() as blame:
+            result = build(plan, decision)
+        if not isinstance(result, Rejected) or result.call is None or not refine(facts, result.call):
+            return plan, decision, result, blame.path
 
 
 def _classes_to_blame(analysis: Analysis, path: str | None) -> tuple[type[nn.Module], ...]:
@@ -129,7 +156,7 @@ def _pin(analysis: Analysis, build: Build[Result], groups: list[Tensor], reason:
     def attempt(pinned: list[Tensor]) -> Verified[Result] | None:
         plan, decision = make_plan(analysis, [(int(c), reason) for group in pinned for c in group])
         result = build(plan, decision)
-        return None if result is None else Verified(plan, result, restricted=True)
+        return None if isinstance(result, Rejected) else Verified(plan, result, restricted=True)
 
     best = attempt(groups) if groups else None
     if best is None:

@@ -2,12 +2,12 @@
 
 `export` runs `torch.export` on the example, which `stopping` ends if it is of no use, and names the parameter or buffer
 behind each placeholder; `functionalize` rewrites in-place operations. The result, a `TracedModel`, is the program that
-`analyse` interprets. `attributes` finds the sizes that the forward takes from attributes of its modules, `branches`
-whether it is bound to sizes of its inputs.
+`analyse` interprets. `attributes` finds the sizes that the forward takes from attributes of its modules, `branches` what
+it does with the sizes of its inputs.
 """
 
 from gossamer.shrinking.trace.attributes import Attribute, AttributeSize, SizeUse, size_uses
-from gossamer.shrinking.trace.branches import takes_both
+from gossamer.shrinking.trace.branches import compared_sizes, takes_both
 from gossamer.shrinking.trace.export import (
     TracedModel,
     arguments,
@@ -25,6 +25,7 @@ __all__ = [
     "TracedModel",
     "arguments",
     "caller_path",
+    "compared_sizes",
     "shape_of",
     "size_hint",
     "size_uses",

@@ -1,9 +1,12 @@
-"""Whether a graph with symbolic sizes can take two sizes of the inputs, as far as two forward passes tell.
+"""What a forward does with sizes: where it compares them, and whether a graph can take two sizes of the inputs.
 
-Such a graph refuses other sizes where the forward has a branch on a size, and where it turns a size into a plain
-integer, `int(h / 2)`: the exporter takes both for granted. To see that before the export, which takes several times as
-long as one at fixed sizes, the forward runs at both sizes, in which every size is an int that notes its conversion; and
-the functions of PyTorch that the forward calls are compared.
+A forward that compares a size with a number, `if x.shape[1] > 100`, or divides it by one, may compute something else on
+the other side of that number. To know the number, the forward runs with sizes that note what they meet.
+
+A graph with symbolic sizes refuses other sizes where the forward has a branch on a size, and where it turns a size into
+a plain integer, `int(h / 2)`: the exporter takes both for granted. To see that before the export, which takes several
+times as long as one at fixed sizes, the forward runs at both sizes, in which every size is an int that notes its
+conversion; and the functions of PyTorch that the forward calls are compared.
 """
 
 from __future__ import annotations
@@ -18,9 +21,17 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating, restoring
 
-__all__ = ["takes_both"]
+__all__ = ["compared_sizes", "takes_both"]
 
 _READS_SIZES = {Tensor.shape.__get__, Tensor.size}  # type: ignore[attr-defined]
+
+
+def compared_sizes(model: nn.Module, call: Call) -> list[tuple[float, float]]:
+    """Numbers that are computed from sizes, each with the number that it is compared with or divided by."""
+    try:
+        return list(dict.fromkeys(_Recorder.watch(model, call).compared))
+    except GossamerError:  # a forward that does not run with such sizes
+        return []
 
 
 def takes_both(model: nn.Module, call: Call, other: Call) -> bool:
@@ -33,11 +44,12 @@ def takes_both(model: nn.Module, call: Call, other: Call) -> bool:
 
 
 class _Recorder(TorchFunctionMode):
-    """Records the functions that return tensors, and whether a size that a tensor has is converted."""
+    """Records the functions that return tensors, and what becomes of the sizes that tensors have."""
 
     def __init__(self) -> None:
         super().__init__()
         self.functions: list[Callable[..., Any]] = []
+        self.compared: list[tuple[float, float]] = []
         self.converts = False
 
     @classmethod
@@ -71,11 +83,11 @@ class _Noting:
 
 
 class _Size(_Noting, int):
-    pass
+    __hash__ = int.__hash__
 
 
 class _Quotient(_Noting, float):
-    pass
+    __hash__ = float.__hash__
 
 
 def _noting(value: Any, recorder: _Recorder) -> Any:
@@ -89,7 +101,31 @@ def _noting(value: Any, recorder: _Recorder) -> Any:
 
 def _computed(kind: type[int] | type[float], name: str) -> Callable[..., Any]:
     plain = getattr(kind, name)
-    return lambda own, *others: _noting(plain(own, *others), own.recorder)
+    divides = name in ("__floordiv__", "__mod__", "__truediv__")
+
+    def apply(own: Any, *others: Any) -> Any:
+        if divides:
+            _note(own, *others)
+        return _noting(plain(own, *others), own.recorder)
+
+    return apply
+
+
+def _compared(kind: type[int] | type[float], name: str) -> Callable[..., Any]:
+    plain = getattr(kind, name)
+
+    def apply(own: Any, other: Any) -> Any:
+        _note(own, other)
+        return plain(own, other)
+
+    return apply
+
+
+def _note(own: Any, other: Any) -> None:
+    """Note a number that is no size itself, beside the one that is compared with it."""
+    size = float(own.real)
+    if type(other) in (int, float) and size > 0 and other > 0:
+        own.recorder.compared.append((size, float(other)))
 
 
 _OPERATORS = (
@@ -106,6 +142,8 @@ _OPERATORS = (
     "mod",
     "rmod",
 )
-for _name in (*_OPERATORS, "pow", "neg", "round", "ceil", "floor", "trunc"):
-    for _kind, _noted in ((int, _Size), (float, _Quotient)):
+for _kind, _noted in ((int, _Size), (float, _Quotient)):
+    for _name in (*_OPERATORS, "pow", "neg", "round", "ceil", "floor", "trunc"):
         setattr(_noted, f"__{_name}__", _computed(_kind, f"__{_name}__"))
+    for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(_noted, f"__{_name}__", _compared(_kind, f"__{_name}__"))

@@ -1,0 +1,155 @@
+"""Calls at further sizes, where a constant, a branch or a rounding shows that is the same at the first two sizes.
+
+At two sizes `x.shape[1] % 2` may be the same, `min(x.shape[1], 64)` is the length itself, and the height is the width.
+Each of these calls changes all axes of the inputs (`dims`), each to another number:
+
+    rounding       1, 2, 3 and odd numbers, some less and some more than the example's, and four times as many
+    relations      all axes at one number
+    comparisons    on the other side of the numbers that the forward compares its sizes with, or divides them by
+
+Where the model refuses such a call, each axis is changed alone. Only small inputs become larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from gossamer.example import Call
+from gossamer.shrinking.apply.dims import Axis, Dim, parts_of, sizes_at
+from gossamer.shrinking.apply.probes import CHEAP, IndexRanges, OtherSizes, Probe, attempt, is_cheap, resized
+from gossamer.shrinking.trace import compared_sizes
+
+__all__ = ["at_further_sizes", "with_other_numbers"]
+
+_MOST_AXES = 6
+_MOST_COMPARISONS = 4
+_MOST_FLAGS = 4
+_SMALL, _GROWTH = 2**10, 64
+"""A call may have as many elements, or this multiple of the example's; attention takes their square."""
+_SHARE = 0.5
+"""All of these calls together have this share of the elements of an example that is not cheap."""
+
+
+def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: IndexRanges) -> list[Probe]:
+    """Random calls at further sizes, as far as the model accepts them."""
+    generator = torch.Generator().manual_seed(3)
+    axes = _independent(model, call, other, ranges)
+    comparisons = compared_sizes(model, call) if is_cheap(call) else []
+    most = min(CHEAP, max(_SMALL, _GROWTH * _elements(call)))
+    budget = math.inf if is_cheap(call) else _SHARE * _elements(call)
+    seen = {_shapes(call), _shapes(other.call)}
+    found: list[Probe] = []
+
+    def examine(sizes: Mapping[Dim, int]) -> bool:
+        """Add the call at these sizes, if the model accepts it; false only if it is refused."""
+        nonlocal budget
+        elements = _elements(call, sizes)
+        if elements > min(most, budget):
+            return False
+        candidate = resized(call, generator, ranges, sizes)
+        if _shapes(candidate) in seen:
+            return True
+        seen.add(_shapes(candidate))
+        budget -= elements
+        probe = attempt(model, candidate)
+        found.extend([] if probe is None else [probe])
+        return probe is not None
+
+    for numbers in [*_numbers(axes, grows=is_cheap(call)), *_beyond(axes, comparisons)]:
+        if not examine(sizes_at(numbers)):
+            for axis, number in numbers.items():
+                examine(sizes_at({axis: number}))
+    return found
+
+
+def with_other_numbers(model: nn.Module, example: Probe, ranges: IndexRanges) -> list[Probe]:
+    """Random calls in which arguments that are numbers or flags have other values, as far as the model accepts them.
+
+    One with outputs of other shapes is left out: the argument may ask for hidden units.
+    """
+    leaves, structure = pytree.tree_flatten((example.call.args, example.call.kwargs))
+    flags = [place for place, leaf in enumerate(leaves) if type(leaf) is bool][:_MOST_FLAGS]
+    changes = [[_other_number(leaf) for leaf in leaves]] if any(type(leaf) in (int, float) for leaf in leaves) else []
+    changes += [[not leaf if own == place else leaf for own, leaf in enumerate(leaves)] for place in flags]
+    generator = torch.Generator().manual_seed(5)
+    calls = (resized(Call(*pytree.tree_unflatten(changed, structure)), generator, ranges, {}) for changed in changes)
+    probes = (attempt(model, call) for call in calls)
+    shapes = [output.shape for output in example.outputs]
+    return [p for p in probes if p is not None and [output.shape for output in p.outputs] == shapes]
+
+
+def _other_number(leaf: object) -> object:
+    if type(leaf) is int:
+        return leaf + 1
+    return 1.5 * leaf + 0.25 if type(leaf) is float else leaf
+
+
+def _independent(model: nn.Module, call: Call, other: OtherSizes, ranges: IndexRanges) -> list[Axis]:
+    """The axes; one of several dimensions of one size is taken apart as far as the model accepts that."""
+    generator = torch.Generator().manual_seed(4)
+    found: list[Axis] = []
+    for axis, number in other.axes.items():
+        free: list[Dim] = []
+        for part in parts_of(axis.dims) if len({dim.size for dim in axis.dims}) == 1 else []:
+            if set(free).isdisjoint(part):
+                candidate = resized(call, generator, ranges, dict.fromkeys(part, number))
+                if attempt(model, candidate) is not None:
+                    found.append(Axis(tuple(part)))
+                    free += part
+        rest = tuple(dim for dim in axis.dims if dim not in free)
+        found += [Axis(rest, axis.scaled)] if rest else []
+    return found[:_MOST_AXES]
+
+
+def _numbers(axes: Sequence[Axis], *, grows: bool) -> Iterator[dict[Axis, int]]:
+    """Numbers for all axes, which differ from axis to axis but at last are all the same."""
+    tried = [_larger_and_smaller(axis.number) if grows else _smaller(axis.number) for axis in axes]
+    for turn in range(max(map(len, tried), default=0)):
+        yield {axis: own[(turn + place) % len(own)] for place, (axis, own) in enumerate(zip(axes, tried, strict=True))}
+    if grows:
+        yield dict.fromkeys(axes, 3)
+
+
+def _larger_and_smaller(number: int) -> list[int]:
+    numbers = (1, 3, 4 * max(number, 4) + 1, 2, number + 2, 7, 2 * number + 1, number - 1)
+    return [n for n in dict.fromkeys(numbers) if n > 0]
+
+
+def _smaller(number: int) -> list[int]:
+    numbers = (number // 2 + 1, number // 3, 3 * number // 4, number // 4 + 1)
+    return [n for n in dict.fromkeys(numbers) if 0 < n < number] or [number]
+
+
+def _beyond(axes: Sequence[Axis], comparisons: Sequence[tuple[float, float]]) -> Iterator[dict[Axis, int]]:
+    """Numbers at which a size, that follows an axis about proportionally, reaches and passes what it is compared with.
+
+    Whether a size follows the batch or the other axes is not known.
+    """
+    ratios = list(dict.fromkeys(compared / size for size, compared in comparisons if compared != size))
+    for ratio in ratios[:_MOST_COMPARISONS]:
+        for beyond in (0, 1):
+            for own in ([a for a in axes if a.is_batch], [a for a in axes if not a.is_batch]):
+                numbers = {axis: _passed(axis.number * ratio, beyond, up=ratio > 1) for axis in own}
+                if numbers and min(numbers.values()) > 0:
+                    yield numbers
+
+
+def _passed(number: float, beyond: int, *, up: bool) -> int:
+    return math.ceil(number) + beyond if up else math.floor(number) - beyond
+
+
+def _elements(call: Call, sizes: Mapping[Dim, int] | None = None) -> int:
+    """The number of elements of the largest tensor, if these dimensions have other sizes."""
+    shapes = [list(tensor.shape) for tensor in call.tensors()]
+    for dim, size in (sizes or {}).items():
+        shapes[dim.place][dim.dim] = size
+    return max(math.prod(shape) for shape in shapes)
+
+
+def _shapes(call: Call) -> tuple[torch.Size, ...]:
+    return tuple(tensor.shape for tensor in call.tensors())
