@@ -279,3 +279,19 @@ def test_training_forwards_that_are_random_or_differ(kind: str) -> None:
             np.random.seed(seed)
             found.append(network(torch.randn(6, 4)))
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_sizes_at_which_batch_statistics_amplify_rounding_show_nothing() -> None:
+    """With three samples, twelve normalisations make other outputs of other roundings; nothing is kept for that."""
+    torch.manual_seed(2)
+    blocks = [[nn.Linear(12 if block else 5, 12), nn.BatchNorm1d(12), nn.Tanh()] for block in range(12)]
+    model = nn.Sequential(*[layer for block in blocks for layer in block], nn.Linear(12, 2))
+    with torch.no_grad():
+        for norm in (layer for layer in model if isinstance(layer, nn.BatchNorm1d)):
+            norm.weight[:4] = 0
+            norm.weight[4:] *= 3
+    full = copy.deepcopy(model)
+    shrink_(model, torch.randn(16, 5))
+    assert [norm.num_features for norm in model if isinstance(norm, nn.BatchNorm1d)] == 12 * [8]
+    x = torch.randn(20, 5)
+    torch.testing.assert_close(model(x), full(x), atol=1e-4, rtol=0)

@@ -9,6 +9,7 @@
     dims         the dimensions of the inputs, and which of them change together
     probes       random inputs, of the sizes of the example and of other sizes
     further      further sizes, at which numbers round and branches are taken
+    conditioning calls at which rounding decides, which show nothing
     verify       the outputs of the full model, and the comparison with them
     dead_biases  biases of dead units set to zero, an option before shrinking
 
