@@ -163,6 +163,11 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
 
 def _check_finite(model: nn.Module, probes: list[Probe]) -> None:
     """Raise an error if no output has a finite element: NaN agrees with NaN, whatever was removed."""
+    if not any(output.numel() for probe in probes for output in probe.outputs):
+        raise GossamerError(
+            f"no output of `model` ({type(model).__name__}) on `example` has an element, so nothing can be verified. "
+            "Give an example of at least one sample, and of a length or an image size of at least one."
+        )
     outputs = [output for probe in probes for output in probe.outputs if output.is_floating_point()]
     if outputs and not any(bool(output.isfinite().any()) for output in outputs):
         raise GossamerError(
