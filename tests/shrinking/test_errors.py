@@ -149,7 +149,7 @@ def test_a_model_whose_outputs_are_not_finite() -> None:
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3)])
 def test_an_example_without_elements(shape: tuple[int, ...]) -> None:
     with pytest.raises(GossamerError, match="at least one sample"):
-        gossamer.shrink(nn.Linear(3, 2), torch.zeros(shape))
+        shrink(nn.Linear(3, 2), torch.zeros(shape))
 
 
 def test_a_training_forward_that_fails() -> None:
