@@ -146,6 +146,18 @@ def test_a_model_whose_outputs_are_not_finite() -> None:
         shrink(model, torch.randn(2, 3))
 
 
+class InAnObject(nn.Linear):
+    """Returns its output where nobody finds it."""
+
+    def forward(self, x: Tensor) -> object:  # type: ignore[override]
+        return iter([super().forward(x)])
+
+
+def test_outputs_that_cannot_be_found() -> None:
+    with pytest.raises(GossamerError, match="returns no tensor that can be found"):
+        shrink(InAnObject(3, 2), torch.zeros(4, 3))
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3)])
 def test_an_example_without_elements(shape: tuple[int, ...]) -> None:
     with pytest.raises(GossamerError, match="at least one sample"):
