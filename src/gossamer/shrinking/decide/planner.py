@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.layers.attention import CompactMultiheadAttention, is_compactable
-from gossamer.layers.kinds import kind_of
 from gossamer.shrinking.analyse import NO_UNIT, SIZE_FROM_INPUT, Analysis
 from gossamer.shrinking.analyse.facts import Layer
 from gossamer.shrinking.decide import hard_coded
@@ -28,7 +27,7 @@ def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple
     kept = kept_indices(analysis, decision)
     folds = _folds(analysis, decision)
     attentions = _attentions(analysis, decision)
-    sizes = _sizes(analysis, decision, kept, attentions)
+    sizes = _sizes(analysis, decision, attentions)
     plan = Plan(
         channels=_channels(analysis, decision),
         kept=kept,
@@ -170,9 +169,7 @@ def _attention(path: str, module: nn.MultiheadAttention, of_heads: Tensor, embed
     return Attention(path, len(kept), int(of_heads.sum(1).max()), embed_dim, full_width, full_heads, numbers)
 
 
-def _sizes(
-    analysis: Analysis, decision: Decision, kept: Mapping[str, Indices], attentions: tuple[Attention, ...]
-) -> tuple[Size, ...]:
+def _sizes(analysis: Analysis, decision: Decision, attentions: tuple[Attention, ...]) -> tuple[Size, ...]:
     """Size attributes that change: those of layers, then those that the user's forward repeats."""
     sizes: dict[tuple[str, str], Size] = {}
     for counted in analysis.size_attributes:
@@ -187,25 +184,7 @@ def _sizes(
         for size in hard_coded.attributes(analysis, decision):
             if size.module not in compacted:
                 sizes.setdefault((size.module, size.attribute), size)
-    for size in _sizes_of_weights(analysis, kept):
-        sizes.setdefault((size.module, size.attribute), size)
     return tuple(sizes.values())
-
-
-def _sizes_of_weights(analysis: Analysis, kept: Mapping[str, Indices]) -> Iterator[Size]:
-    """The attributes of layers whose weight gets smaller, also where another module computes with it."""
-    for name, indices in kept.items():
-        for owner in analysis.owners(name):
-            module = analysis.modules[owner]
-            kind = kind_of(module)
-            axes = () if kind is None else kind.axes.get(name.rpartition(".")[2], ())
-            if kind is None or kind.gates > 1 or (kind.parts is not None and vars(module).get(kind.parts) != 1):
-                continue
-            attributes = [{"out": kind.outputs, "in": kind.inputs}.get(axis) for axis in axes if axis != "block"]
-            for dim, attribute in enumerate(attributes):
-                before = analysis.traced.tensors[name].size(dim) if dim in indices else None
-                if attribute is not None and before is not None and vars(module).get(attribute) == before:
-                    yield Size(owner, attribute, before, indices[dim].size(-1))
 
 
 def _channels(analysis: Analysis, decision: Decision) -> tuple[Channels, ...]:
