@@ -20,7 +20,10 @@ __all__ = ["Call", "Example", "call_with", "disagreement", "evaluating", "restor
 Example: TypeAlias = Tensor | Sequence[Any] | Mapping[str, Any]
 
 # Tolerance relative to the largest output, by dtype. Other dtypes must agree exactly.
-_ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+_ROUNDING = {
+    torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1,
+    torch.complex128: 1e-10, torch.complex64: 1e-4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def _difference(output: Tensor, wanted: Tensor) -> str | None:
     allowed = _ROUNDING[wanted.dtype] * (size.max().item() if size.numel() else 0.0)
     if torch.allclose(output, wanted, rtol=0.0, atol=allowed, equal_nan=True):
         return None
-    return f"differs by up to {(output.double() - wanted.double()).abs().max().item():.3g}"
+    return f"differs by up to {(output - wanted).abs().max().item():.3g}"
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -167,6 +167,42 @@ def test_recurrent_cells_lose_hidden_units(kind: type[nn.Module], gates: int, fo
     agrees(model, small, x, torch.randn(2, 3, 4))
 
 
+class Started(Unrolled):
+    """Begins with a state whose size is an attribute."""
+
+    def __init__(self, start: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__(nn.GRUCell)
+        self.hidden, self.start = 6, start
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.start(x, self.hidden)
+        for step in range(3):
+            state = self.cell(x[:, step], state)
+        return self.head(state)
+
+
+STARTS: list[Callable[[Tensor, int], Tensor]] = [
+    lambda x, size: torch.zeros(x.shape[0], size),
+    lambda x, size: torch.zeros(size=(x.shape[0], size)),
+    lambda x, size: torch.full((x.shape[0], size), 0.5),
+    lambda x, size: x.new_zeros(x.shape[0], size),
+    lambda x, size: x.new_ones((x.shape[0], size)),
+]
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+@pytest.mark.parametrize("start", STARTS)
+def test_the_initial_state_of_a_cell_shrinks_too(start: Callable[[Tensor, int], Tensor], form: str) -> None:
+    torch.manual_seed(0)
+    model = Started(start)
+    with torch.no_grad():
+        model.head.weight[:, 4:], model.cell.weight_hh[:, 4:] = 0, 0
+    x = torch.randn(2, 3, 4)
+    small = shrink(model, x, form=form)  # type: ignore[arg-type]
+    assert small.get_parameter("cell.weight_hh").shape == (12, 4)
+    agrees(model, small, x, torch.randn(5, 3, 4))
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_embedding_bags_lose_columns(mode: str) -> None:
     torch.manual_seed(0)

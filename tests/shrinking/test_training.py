@@ -295,3 +295,20 @@ def test_sizes_at_which_batch_statistics_amplify_rounding_show_nothing() -> None
     assert [norm.num_features for norm in model if isinstance(norm, nn.BatchNorm1d)] == 12 * [8]
     x = torch.randn(20, 5)
     torch.testing.assert_close(model(x), full(x), atol=1e-4, rtol=0)
+
+
+def test_training_goes_on_while_an_earlier_loss_is_alive() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 10), nn.ReLU(), nn.Linear(10, 3))
+    optimizer, x, hooked = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(8, 5), []
+    model[0].weight.register_post_accumulate_grad_hook(lambda parameter: hooked.append(parameter.grad.shape))
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()  # alive until the next one takes its place
+        loss.backward()
+        optimizer.step()
+        if step == 0:
+            with torch.no_grad():
+                model[0].weight[1:4], model[0].bias[1:4] = 0, 0
+            shrink_(model, x, optimizer=optimizer)
+    assert hooked == [(10, 5), (7, 5), (7, 5)]

@@ -217,6 +217,8 @@ def _drawn(
         ]
     if leaf.dtype == torch.bool:
         return leaf.flatten()[torch.randint(leaf.numel(), shape, generator=generator).to(leaf.device)]
+    if leaf.is_complex():
+        return torch.randn(shape, dtype=leaf.dtype, generator=generator).to(leaf.device)
     if not leaf.is_floating_point():
         return torch.randint(*ranges.of(leaf), shape, generator=generator).to(leaf)
     noise = torch.randn(shape, generator=generator).to(leaf)

@@ -182,7 +182,18 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
 
 def _check_finite(model: nn.Module, probes: list[Probe]) -> None:
     """Raise an error if no output has a finite element: NaN agrees with NaN, whatever was removed."""
-    outputs = [output for probe in probes for output in probe.outputs if output.is_floating_point()]
+    if not any(probe.outputs for probe in probes):
+        raise GossamerError(
+            f"`model` ({type(model).__name__}) returns no tensor that can be found, so nothing can be verified. Return "
+            "tensors in tuples, lists and dictionaries, or register your class with torch.export.register_dataclass."
+        )
+    if not any(output.numel() for probe in probes for output in probe.outputs):
+        raise GossamerError(
+            f"no output of `model` ({type(model).__name__}) on `example` has an element, so nothing can be verified. "
+            "Give an example of at least one sample, and of a length or an image size of at least one."
+        )
+    outputs = [output for probe in probes for output in probe.outputs]
+    outputs = [output for output in outputs if output.is_floating_point() or output.is_complex()]
     if outputs and not any(bool(output.isfinite().any()) for output in outputs):
         raise GossamerError(
             f"all outputs of `model` ({type(model).__name__}) are NaN or infinite, on `example` and on random inputs, "

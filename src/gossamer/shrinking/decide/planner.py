@@ -170,12 +170,12 @@ def _attention(path: str, module: nn.MultiheadAttention, of_heads: Tensor, embed
 
 
 def _sizes(analysis: Analysis, decision: Decision, attentions: tuple[Attention, ...]) -> tuple[Size, ...]:
-    """Size attributes that change: those of PyTorch's layers, then those that the user's forward repeats."""
+    """Size attributes that change: those of layers, then those that the user's forward repeats."""
     sizes: dict[tuple[str, str], Size] = {}
     for counted in analysis.size_attributes:
-        kept = decision.keeps(counted.labels)
-        kept = kept.any(1) if kept.dim() == 2 else kept
-        size = Size(counted.module, counted.attribute, kept.numel(), int(kept.sum()))
+        stays = decision.keeps(counted.labels)
+        stays = stays.any(1) if stays.dim() == 2 else stays
+        size = Size(counted.module, counted.attribute, stays.numel(), int(stays.sum()))
         module = analysis.modules.get(size.module)
         if module is not None and vars(module).get(size.attribute) == size.before and size.before != size.after:
             sizes[size.module, size.attribute] = size

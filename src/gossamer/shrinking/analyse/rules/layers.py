@@ -170,7 +170,8 @@ def _computed_layer(
     elif not grouped:
         columns = tuple(torch.arange(n) for n in analysis.traced.tensors[name].shape)
         analysis.bind(ParameterView(name, tuple(range(len(columns))), columns), 1, inputs.flatten())
-    analysis.count_units(caller_path(node), kind, inputs=inputs.flatten(), outputs=outputs.flatten())
+    for path in {caller_path(node), *analysis.owners(name)}:
+        analysis.count_units(path, kind, inputs=inputs.flatten(), outputs=outputs.flatten())
     if grouped:
         _constrain_groups(analysis, caller_path(node), inputs, outputs)
     return result
