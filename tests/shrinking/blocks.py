@@ -100,8 +100,8 @@ class UShape(nn.Module):
         self.merge = nn.Conv2d(width + hidden, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.up(F.max_pool2d(F.relu(self.down(x)), 2))
-        return self.merge(torch.cat([x, y], 1))
+        y = self.up(F.max_pool2d(F.relu(self.down(x)), 2, ceil_mode=True))
+        return self.merge(torch.cat([x, y[:, :, : x.shape[2], : x.shape[3]]], 1))
 
 
 class Upsampled(nn.Module):
@@ -110,8 +110,8 @@ class Upsampled(nn.Module):
         self.conv = nn.Conv2d(width, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.avg_pool2d(x, 2)
-        return x + F.interpolate(self.conv(y), scale_factor=2.0, mode="nearest")
+        y = F.avg_pool2d(x, 2, ceil_mode=True)
+        return x + F.interpolate(self.conv(y), size=x.shape[2:], mode="nearest")
 
 
 class Attention(nn.Module):
@@ -128,12 +128,15 @@ class Attention(nn.Module):
     def split(self, x: Tensor) -> Tensor:
         return x.view(x.size(0), x.size(1), self.num_heads, -1).transpose(1, 2)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
         if self.fused:
-            y = F.scaled_dot_product_attention(q, k, v, scale=self.scale)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale)
         else:
-            y = torch.softmax(q @ k.transpose(-2, -1) * self.scale, dim=-1) @ v
+            scores = q @ k.transpose(-2, -1) * self.scale
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+            y = torch.softmax(scores, dim=-1) @ v
         return x + self.project(y.transpose(1, 2).flatten(2))
 
 

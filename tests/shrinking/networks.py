@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,12 +32,15 @@ from .blocks import (
     UShape,
 )
 
+Inputs = Tensor | tuple[Tensor, ...]
+
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything that a random network and the inputs that it is tried on are made from.
 
-    `batch` and `size` are those of a second input: the length of a sequence, or the size of an image in steps of two.
+    `batch` and `size` are those of a second input: the length of a sequence, or the height of an image. `mask` is the
+    kind and the layout of a mask for the attention of a sequence, if there is one.
     """
 
     image: bool
@@ -46,10 +50,12 @@ class Recipe:
     double: bool
     batch: int
     size: int
+    mask: tuple[str, str] | None = None
 
 
 KINDS = 20
 LONGEST = 9
+MASKS = [None, *itertools.product(["bool", "float", "additive"], ["[B, T]", "[B, 1, T, T]", "[T, T]"])]
 
 recipes = st.builds(
     Recipe,
@@ -60,6 +66,7 @@ recipes = st.builds(
     double=st.booleans(),
     batch=st.integers(1, 5),
     size=st.integers(1, LONGEST),
+    mask=st.sampled_from(MASKS),
 )
 
 
@@ -79,18 +86,27 @@ class ImageNet(nn.Module):
 
 
 class TokenNet(nn.Module):
-    def __init__(self, blocks: list[nn.Module], width: int) -> None:
+    """A mask of floats is one where a position is read; of one per position, every position reads the same ones."""
+
+    def __init__(self, blocks: list[nn.Module], width: int, mask: tuple[str, str] | None = None) -> None:
         super().__init__()
         self.table = nn.Embedding(11, width)
         self.place = nn.Parameter(torch.randn(1, LONGEST, width))
-        self.blocks = nn.Sequential(*blocks)
+        self.blocks = nn.ModuleList(blocks)
         self.head = nn.Linear(width, 4)
+        self.mask = mask
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.blocks(self.table(x) + self.place[:, : x.shape[1]]).mean(1))
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.table(x) + self.place[:, : x.shape[1]]
+        if mask is not None and self.mask is not None:
+            mask = (1 - mask.to(x.dtype)) * -1e4 if self.mask[0] == "float" else mask
+            mask = mask[:, None, None, :] if self.mask[1] == "[B, T]" else mask
+        for block in self.blocks:
+            x = block(x, mask) if isinstance(block, Attention) else block(x)
+        return self.head(x.mean(1))
 
 
-def build(recipe: Recipe) -> tuple[nn.Module, Tensor]:
+def build(recipe: Recipe) -> tuple[nn.Module, Inputs]:
     """The network of a recipe, with its zeros, and an example."""
     torch.manual_seed(recipe.seed)
     model = _image_network(recipe) if recipe.image else _token_network(recipe)
@@ -98,17 +114,43 @@ def build(recipe: Recipe) -> tuple[nn.Module, Tensor]:
     sprinkle_zeros(model, recipe.density)
     if recipe.double:
         model = model.double()
-    dtype = torch.float64 if recipe.double else torch.float32
-    example = torch.randn(2, 3, 8, 8, dtype=dtype) if recipe.image else torch.randint(0, 11, (2, 5))
+    example = _images(recipe, 2, 8, 8) if recipe.image else _tokens(recipe, 2, 5)
     return model.eval(), example
 
 
-def second_input(recipe: Recipe, model: nn.Module) -> Tensor:
+def other_values(recipe: Recipe) -> Inputs:
+    """An input of the sizes of the example."""
+    return _images(recipe, 2, 8, 8) if recipe.image else _tokens(recipe, 2, 5)
+
+
+def second_input(recipe: Recipe, model: nn.Module) -> Inputs:
     """An input of another batch size, and of another length or image size if the network takes one."""
     if not recipe.image:
-        return torch.randint(0, 11, (recipe.batch, recipe.size))
-    size = 2 + 2 * recipe.size if isinstance(model, ImageNet) and model.pooled else 8
-    return torch.randn(recipe.batch, 3, size, size, dtype=torch.float64 if recipe.double else torch.float32)
+        return _tokens(recipe, recipe.batch, recipe.size)
+    if not isinstance(model, ImageNet) or not model.pooled:
+        return _images(recipe, recipe.batch, 8, 8)
+    smallest = 1 + 2 * sum(isinstance(block, ConvNorm) for block in model.blocks)
+    return _images(recipe, recipe.batch, smallest + recipe.size, smallest + recipe.batch)
+
+
+def _images(recipe: Recipe, batch: int, height: int, width: int) -> Tensor:
+    return torch.randn(batch, 3, height, width, dtype=torch.float64 if recipe.double else torch.float32)
+
+
+def _tokens(recipe: Recipe, batch: int, length: int) -> Inputs:
+    tokens = torch.randint(0, 11, (batch, length))
+    return tokens if recipe.mask is None else (tokens, _mask(*recipe.mask, batch, length, double=recipe.double))
+
+
+def _mask(kind: str, layout: str, batch: int, length: int, *, double: bool) -> Tensor:
+    """A mask in which every position reads at least one."""
+    shape = {"[B, T]": (batch, length), "[B, 1, T, T]": (batch, 1, length, length), "[T, T]": (length, length)}[layout]
+    read = torch.rand(shape) < 0.6
+    read[..., 0] = True
+    dtype = torch.float64 if double else torch.float32
+    if kind == "additive":
+        return torch.zeros(shape, dtype=dtype).masked_fill(~read, -torch.inf)
+    return read if kind == "bool" else read.to(dtype)
 
 
 def _image_network(recipe: Recipe) -> nn.Module:
@@ -160,7 +202,7 @@ def _token_network(recipe: Recipe) -> nn.Module:
         lambda: SoftmaxOverPositions(width, 6),
         lambda: CausalMean(width, LONGEST),
     ]
-    return TokenNet([makers[kind % len(makers)]() for kind in recipe.blocks], width)
+    return TokenNet([makers[kind % len(makers)]() for kind in recipe.blocks], width, recipe.mask)
 
 
 def _wake_statistics(model: nn.Module) -> None:

@@ -13,7 +13,7 @@ import torch
 
 import gossamer
 
-from .networks import KINDS, LONGEST, Recipe
+from .networks import KINDS, LONGEST, MASKS, Recipe
 from .test_random_networks import check
 
 
@@ -30,6 +30,7 @@ def main(networks: int) -> None:
             double=draw.random() < 0.5,
             batch=draw.randint(1, 5),
             size=draw.randint(1, LONGEST),
+            mask=draw.choice(MASKS),
         )
         sizes = check(recipe, draw.choice(["auto", "module", "graph"]))
         before, after = before + sizes[0], after + sizes[1]

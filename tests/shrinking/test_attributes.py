@@ -1,5 +1,7 @@
 """Attributes of the user's modules change only where they are the sizes of dimensions that lose units."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -119,3 +121,74 @@ def test_no_forward_looks_for_attributes_where_no_written_size_changes(monkeypat
         model[2].weight[2:4], model[2].bias[2:4] = 0, 0
     with pytest.raises(AssertionError):
         gossamer.shrink(model, torch.randn(3, 4))
+
+
+class Wide(nn.Module):
+    """An attribute is the width of a hidden layer, of which three units are zero, and has another use."""
+
+    def __init__(self, use):
+        super().__init__()
+        self.width, self.use = 8, use
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+        with torch.no_grad():
+            self.first.weight[2:5] = 0
+            self.first.bias[2:5] = 0
+
+    def forward(self, x):
+        hidden = torch.relu(self.first(x)).view(x.shape[0], x.shape[1], self.width)
+        return self.second(self.use(self, hidden, x))
+
+
+def scattered(m, h):
+    h = h.clone()
+    h[:, : m.width] *= 2
+    return h
+
+
+NUMBERS = {
+    "a number of positions": lambda m, h, x: h[:, : m.width],
+    "positions from the end": lambda m, h, x: h[:, -m.width :].mean(1),
+    "positions of the input": lambda m, h, x: h + x[:, : m.width].sum((1, 2))[:, None, None],
+    "overwritten positions": lambda m, h, x: scattered(m, h),
+    "a position": lambda m, h, x: h[:, min(x.shape[1], m.width) - 1],
+    "a narrowed length": lambda m, h, x: h.narrow(1, 0, min(x.shape[1], m.width)),
+    "a factor": lambda m, h, x: h * m.width,
+    "a divisor": lambda m, h, x: h / m.width**0.5,
+    "its root": lambda m, h, x: h / math.sqrt(m.width),
+    "a factor at some lengths": lambda m, h, x: h * m.width if x.shape[1] > 50 else h,
+    "compared": lambda m, h, x: h * 2 if x.shape[1] > m.width else h,
+    "compared after all": lambda m, h, x: h * 2 if 2 * x.shape[1] >= 3 * (m.width - 1) else h,
+    "a remainder": lambda m, h, x: h * (1 + x.shape[1] % m.width),
+    "a distance": lambda m, h, x: h + torch.arange(x.shape[1]).clamp(max=m.width)[:, None],
+}
+
+
+@pytest.mark.parametrize("length", [1, 5, 9])
+@pytest.mark.parametrize("use", NUMBERS)
+def test_an_attribute_that_is_a_number_keeps_its_value(use, length):
+    torch.manual_seed(0)
+    model = Wide(NUMBERS[use]).eval()
+    small = gossamer.shrink(model, torch.randn(2, length, 4), form="module")
+    assert small.width == small.first.out_features == 8
+    for longer in (1, 5, 6, 7, 8, 9, 10, 11, 20, 51):
+        x = torch.randn(2, longer, 4)
+        torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+UNITS = {
+    "a number of units": lambda m, h, x: h[..., : m.width],
+    "units from the end": lambda m, h, x: h[:, :, -m.width :],
+    "compared with the units": lambda m, h, x: h if h.shape[-1] == m.width else -h,
+}
+
+
+@pytest.mark.parametrize("use", UNITS)
+def test_an_attribute_that_meets_the_units_only_changes_with_them(use):
+    torch.manual_seed(0)
+    model = Wide(UNITS[use]).eval()
+    plan = gossamer.plan(model, torch.randn(2, 5, 4), form="module")
+    small = plan.apply()
+    assert small.width == small.first.out_features == 5
+    assert "attribute width: 8 -> 5" in [str(change) for change in plan.changes]
+    x = torch.randn(3, 20, 4)
+    torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-5)

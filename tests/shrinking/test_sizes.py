@@ -439,3 +439,13 @@ def test_constants_that_depend_on_an_argument_are_not_folded(case, form):
             assert number != example
         else:
             torch.testing.assert_close(outputs, model(x, number), rtol=1e-4, atol=1e-5)
+
+
+def test_units_that_are_dead_at_the_length_of_the_example_only_keep_their_biases():
+    torch.manual_seed(0)
+    between = nn.Linear(6, 6)
+    model = WithConstant(lambda h, x: torch.relu(between(h * torch.arange(x.shape[1])[:, None]))).eval()
+    model.add_module("in_between", between)
+    before = between.bias.clone()
+    assert gossamer.zero_dead_biases(model, torch.randn(1, 1, 4)) == 2  # the constants of the first layer
+    assert torch.equal(between.bias, before)

@@ -32,7 +32,7 @@ from gossamer.shrinking.analyse.domain import (
     varying_dims,
 )
 from gossamer.shrinking.analyse.plain_values import labels_of_elements
-from gossamer.shrinking.trace import SizeUse, TracedModel, caller_path, size_hint, size_uses
+from gossamer.shrinking.trace import NumberUse, SizeUse, TracedModel, caller_path, number_uses, size_hint, size_uses
 
 __all__ = ["Analysis", "Layer"]
 
@@ -121,6 +121,11 @@ class Analysis:
     def attribute_uses(self) -> list[SizeUse]:
         """The sizes that the forward computes from integer attributes of its modules."""
         return size_uses(self.model, self.traced.call)
+
+    @functools.cached_property
+    def number_uses(self) -> list[NumberUse]:
+        """The uses of integer attributes of modules as numbers, where the forward computes with them."""
+        return number_uses(self.model, self.traced.call)
 
     def value(self, node: fx.Node) -> AbstractValue:
         """The abstract value of a tensor; a parameter that is used as a plain value has one label per element."""

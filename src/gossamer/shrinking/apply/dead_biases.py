@@ -15,10 +15,11 @@ from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.optim import Optimizer
 
-from gossamer.example import Example, call_with
+from gossamer.example import Call, Example, call_with, evaluating
 from gossamer.shrinking.analyse import AbstractValue, Analysis, analyse
 from gossamer.shrinking.analyse.domain import constants_along, varying_dims
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS
+from gossamer.shrinking.apply.probes import IndexRanges, at_other_sizes, run
 from gossamer.shrinking.trace import arguments, shape_of, trace
 
 __all__ = ["biases_of_dead_units", "zero_dead_biases"]
@@ -32,8 +33,8 @@ def zero_dead_biases(model: nn.Module, example: Example, *, optimizer: Optimizer
     """Set bias and norm shift of every dead unit to zero, in place.
 
     A unit is dead if it does not depend on the input, because all of its ingoing weights (or those of all units before
-    it) are zero. Outputs of the model keep their biases. The running mean of a dead unit becomes zero too, so that
-    training and evaluation mode agree about it.
+    it) are zero; that has to be so at other sizes of the inputs too. Outputs of the model keep their biases. The running
+    mean of a dead unit becomes zero too, so that training and evaluation mode agree about it.
 
     Args:
         model: the model to change.
@@ -44,15 +45,38 @@ def zero_dead_biases(model: nn.Module, example: Example, *, optimizer: Optimizer
     Returns:
         How many entries changed.
     """
-    analysis = analyse(model, trace(model, call_with(model, example)))
+    call = call_with(model, example)
+    found = _dead_biases(model, call)
+    other = _at_other_sizes(model, call) if found else None
+    dead_there = None if other is None else _dead_biases(model, other)
     changed = 0
     with torch.no_grad():
-        for tensor, dead in biases_of_dead_units(analysis):
+        for tensor, dead in found.items():
+            if dead_there is not None:
+                dead &= dead_there.get(tensor, torch.zeros_like(dead))
             changed += int((dead & (tensor != 0)).sum())
             tensor[dead] = 0
             for value in _states(optimizer, tensor):
                 value[dead.to(value.device)] = 0
     return changed
+
+
+def _dead_biases(model: nn.Module, call: Call) -> dict[Tensor, Tensor]:
+    """The biases, norm shifts and running means of dead units, each with a mask of these entries."""
+    found: dict[Tensor, Tensor] = {}
+    for tensor, dead in biases_of_dead_units(analyse(model, trace(model, call))):
+        found[tensor] = found.get(tensor, torch.zeros_like(dead)) | dead
+    return found
+
+
+def _at_other_sizes(model: nn.Module, call: Call) -> Call | None:
+    """A call of other sizes: `h * torch.arange(length)` does not depend on the input if the length is one."""
+    ranges = IndexRanges()
+    with evaluating(model):
+        with ranges:
+            run(model, call)
+        other = at_other_sizes(model, call, ranges)
+    return None if other is None else other.call
 
 
 def biases_of_dead_units(analysis: Analysis) -> Iterator[tuple[Tensor, Tensor]]:

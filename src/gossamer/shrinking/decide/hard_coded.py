@@ -31,11 +31,15 @@ def attributes(analysis: Analysis, decision: Decision) -> list[Size]:
 
     Every tensor whose shape the forward computes from attributes (`analysis.attribute_uses`) is an equation: with the
     new values, the expression is the new size. An attribute changes only where the equations leave no other choice; one
-    that is no size, or also the size of a dimension that stays, keeps its value.
+    that is no size, or also the size of a dimension that stays, or a number that the forward computes with, keeps its
+    value.
     """
     if next(_literals_that_change(analysis, decision), None) is None:
         return []  # the present values are a solution
     equations = _equations(analysis, decision)
+    if all(int(size) == after for size, after in equations):
+        return []
+    equations += _fixed(analysis, decision)
     sizes = []
     for group in _connected(equations):
         for (path, name), after in (_solution(analysis, equations, group) or {}).items():
@@ -62,6 +66,30 @@ def _equations(analysis: Analysis, decision: Decision) -> list[tuple[AttributeSi
         (use.size, after[use.dim])
         for use in analysis.attribute_uses
         for after in sorted(shapes.get((use.module, use.source, use.shape), ()))
+    ]
+
+
+def _fixed(analysis: Analysis, decision: Decision) -> list[tuple[AttributeSize, int]]:
+    """Equations of attributes that keep their value: they are used as numbers, or meet a dimension that stays.
+
+    What the forward does with a dimension of units is the same at every size of the inputs, so outputs tell.
+    """
+    met = {(use.module, use.shape): set(range(len(use.shape))) for use in analysis.number_uses if use.shape is not None}
+    seen = set()
+    for node, value in analysis.values.items():
+        for tensor in (value, *(analysis.values.get(source) for source in node.all_input_nodes)):
+            key = (caller_path(node), tuple(tensor.shape)) if isinstance(tensor, AbstractValue) else None
+            if key in met:
+                after = decision.shape_after(tensor.labels)
+                met[key] &= {dim for dim, size in enumerate(after) if size != tensor.shape[dim]}
+                seen.add(key)
+    changing = {(key, dim) for key in seen for dim in met[key]}
+    meets_units = [((use.module, use.shape), use.dim) in changing for use in analysis.number_uses]
+    fixed = [use.attributes for use, units in zip(analysis.number_uses, meets_units, strict=True) if not units]
+    names = frozenset[Attribute]().union(*fixed)
+    return [
+        (AttributeSize.of(_value(analysis, name), frozenset({name}), operator.itemgetter(name)), _value(analysis, name))
+        for name in sorted(names)
     ]
 
 

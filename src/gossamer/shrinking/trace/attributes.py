@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating, restoring
 
-__all__ = ["Attribute", "AttributeSize", "SizeUse", "size_uses"]
+__all__ = ["SIZES", "Attribute", "AttributeSize", "ForwardRecorder", "SizeUse", "size_uses"]
 
 Attribute = tuple[str, str]
 """The path of a module, and the name of one of its attributes."""
@@ -88,22 +88,36 @@ class SizeUse:
 def size_uses(model: nn.Module, call: Call) -> list[SizeUse]:
     """The sizes that the forward computes from integer attributes of its modules; none if it cannot run with them."""
     recorder = _Recorder(model)
-    try:
-        with evaluating(model), _attributes_replaced(model), restoring(model), recorder.watching(), recorder:
-            call.run(model)
-    except GossamerError:
-        return []
-    return recorder.uses
+    return recorder.uses if recorder.watches(call, _size) else []
 
 
-class _Recorder(TorchFunctionMode):
-    """Records the tensors whose shapes are given by attributes, with the module that is executing."""
+def _size(attribute: Attribute, value: int) -> AttributeSize:
+    return AttributeSize.of(value, frozenset({attribute}), operator.itemgetter(attribute))
+
+
+class ForwardRecorder(TorchFunctionMode):
+    """Runs a forward with other objects in place of integer attributes, and follows which module is executing."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.uses: list[SizeUse] = []
+        self._model = model
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._executing: list[str] = [""]
+
+    @property
+    def executing(self) -> str:
+        """The path of the module whose forward is executing."""
+        return self._executing[-1]
+
+    def watches(self, call: Call, replace: Callable[[Attribute, int], int]) -> bool:
+        """Run a call; false if the forward does not run so."""
+        model = self._model
+        try:
+            with evaluating(model), _attributes_replaced(model, replace), restoring(model), self.watching(), self:
+                call.run(model)
+        except GossamerError:
+            return False
+        return True
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -124,12 +138,20 @@ class _Recorder(TorchFunctionMode):
         del module, inputs, outputs
         self._executing.pop()
 
+
+class _Recorder(ForwardRecorder):
+    """Records the tensors whose shapes are given by attributes, with the module that is executing."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.uses: list[SizeUse] = []
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
         kwargs = kwargs or {}
-        sizes = _SIZES.get(getattr(func, "__name__", ""))
+        sizes = SIZES.get(getattr(func, "__name__", ""))
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, AttributeSize)]
         if not given:
             return func(*args, **kwargs)
@@ -138,7 +160,7 @@ class _Recorder(TorchFunctionMode):
         source = tuple(args[0].shape) if args and isinstance(args[0], Tensor) else ()
         for shape, dim, size in sizes(result, args, kwargs) if sizes is not None else ():
             if isinstance(size, AttributeSize):
-                self.uses.append(SizeUse(self._executing[-1], source, tuple(shape), dim, size))
+                self.uses.append(SizeUse(self.executing, source, tuple(shape), dim, size))
         return result
 
 
@@ -147,15 +169,14 @@ def _plain(leaf: Any) -> Any:
 
 
 @contextmanager
-def _attributes_replaced(model: nn.Module) -> Iterator[None]:
-    """Every public integer attribute as an `AttributeSize`."""
+def _attributes_replaced(model: nn.Module, replace: Callable[[Attribute, int], int]) -> Iterator[None]:
+    """Every public integer attribute replaced."""
     replaced: list[tuple[nn.Module, str, int]] = []
     for path, module in model.named_modules():
         for name, value in list(vars(module).items()):
             if type(value) is int and not name.startswith("_"):
                 replaced.append((module, name, value))
-                key = (path, name)
-                vars(module)[name] = AttributeSize.of(value, frozenset({key}), operator.itemgetter(key))
+                vars(module)[name] = replace((path, name), value)
     try:
         yield
     finally:
@@ -192,7 +213,7 @@ def _split(result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Si
             yield part.shape, dim % part.dim(), sizes[place] if isinstance(sizes, list | tuple) else sizes
 
 
-_SIZES: dict[str, Callable[[Any, tuple[Any, ...], Mapping[str, Any]], _Sizes]] = {
+SIZES: dict[str, Callable[[Any, tuple[Any, ...], Mapping[str, Any]], _Sizes]] = {
     "view": _given_shape,
     "reshape": _given_shape,
     "expand": _given_shape,
