@@ -12,7 +12,6 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import run
@@ -71,22 +70,18 @@ def unit_tl1(task: Task, seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
-def torch_pruning(task: Task, seed: int, *, across_layers: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Its parameters are new, and so is the optimizer."""
+def torch_pruning(task: Task, seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Its parameters are new, and so is the optimizer. Groups are ranked across layers, which is ahead in run.py."""
     model = task.build(seed)
     goal = task.macs * macs(model, task)
-    pruner = Pruner(model, task.example, across_layers=across_layers)
+    pruner = Pruner(model, task.example, across_layers=True)
     shared = {"epochs": task.epochs, "seed": seed, "last": step_at(REACHED, task)}
     train(model, task.optimizer(model), task, **shared, after_backward=pruner.regularize)
     pruner.prune(lambda network: macs(network, task), goal)
     return model, task.optimizer(model)
 
 
-METHODS = {
-    "unit Tl1": unit_tl1,
-    "Torch-Pruning, across layers": partial(torch_pruning, across_layers=True),
-    "Torch-Pruning, within layers": partial(torch_pruning, across_layers=False),
-}
+METHODS = {"unit Tl1": unit_tl1, "Torch-Pruning, across layers": torch_pruning}
 
 
 def outcome(job: Job) -> Outcome:

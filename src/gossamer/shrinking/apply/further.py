@@ -33,8 +33,8 @@ _SMALL, _GROWTH = 2**10, 64
 """A call may have as many elements, or this multiple of the example's; attention takes their square."""
 _SHARE = 0.5
 """All of these calls together have this share of the elements of an example that is not cheap."""
-_FEWEST, _WEIGHTS = 4, 10**8
-"""All of them together read about so many parameters, but there are a few: a forward reads all, however small its input."""
+_FEWEST, _WEIGHTS = 2, 10**8
+"""There are a few of these calls, and more as long as they together read this many parameters: each reads all."""
 
 
 def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: IndexRanges) -> list[Probe]:
