@@ -8,19 +8,19 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import GossamerError
 from gossamer.files import abandoned, flush, lock_folder, open_plain, read_plain, write_atomically
-from gossamer_lab.training.checksum import has_seal, sealed, unsealed
+from gossamer_lab.training.checksum import digest, has_seal, sealed, unsealed
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
 from gossamer_lab.training.records import read_record, record, write_record
 
-__all__ = ["RunDirectory", "clear", "fingerprint", "open_run"]
+__all__ = ["RunDirectory", "clear", "earlier_fingerprint", "fingerprint", "open_run"]
 
 # Metrics have no other source than the training.
 _RETRAIN = "Restore it from a copy, or train again with `--overwrite`."
@@ -260,12 +260,21 @@ class RunDirectory:
 def fingerprint(config: TrainingConfig, metrics: Sequence[EpochMetrics]) -> str:
     """A digest of what was trained and of what came of it, for the checkpoint or the result after these epochs.
 
-    A file with another fingerprint belongs to another run, or a file of this one is damaged.
+    A file with another fingerprint belongs to another run, or a file of this one is damaged. Defaults are left out, so
+    that a field which a later version adds changes no fingerprint.
     """
-    digest = hashlib.sha256(config.to_json().encode())
-    for epoch in metrics:
-        digest.update(json.dumps(asdict(epoch)).encode())
-    return digest.hexdigest()
+    return digest([_given(config), [_given(epoch) for epoch in metrics]])
+
+
+def earlier_fingerprint(config: TrainingConfig, metrics: Sequence[EpochMetrics]) -> str:
+    """The fingerprint in checkpoints of the version before."""
+    text = "".join([config.to_json(), *(json.dumps(asdict(epoch)) for epoch in metrics)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _given(values: TrainingConfig | EpochMetrics) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in fields(values)}
+    return {name: value for name, value in asdict(values).items() if value != defaults[name]}
 
 
 def _line(metrics: EpochMetrics) -> str:
