@@ -157,11 +157,12 @@ class RunDirectory:
         """Read the configuration."""
         try:
             return TrainingConfig.from_json(read_plain(self.config, _LARGEST_CONFIG).decode())
-        except UnicodeDecodeError as error:
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else error
             raise GossamerError(
-                f"{self.config} cannot be used: it is not text in UTF-8 ({error}). {_RETRAIN}"
+                f"{self.config} cannot be used: {reason}. Restore the file from a copy, or choose another `--run-dir`."
             ) from None
-        except (OSError, GossamerError) as error:
+        except GossamerError as error:
             raise GossamerError(f"{self.config} cannot be used: {error}") from None
 
     def require(self, config: TrainingConfig) -> None:
