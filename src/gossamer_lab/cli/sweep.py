@@ -156,7 +156,7 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepO
     context: Any = worker_context()
     processes = [
         context.Process(target=work_on_trainings, args=(search, url, trial), daemon=True)
-        for _ in range(options.workers)
+        for _ in range(min(options.workers, len(search.points())))
     ]
     for process in processes:
         process.start()
