@@ -467,7 +467,7 @@ class Router(nn.Module):
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.heads = self.parts = self.top_k = self.window = self.depth = width // 2
+        self.heads = self.parts = self.top_k = self.window = self.depth = self.filled = width // 2
         self.width = self.largest = width
         self.layer = nn.Linear(4, width)
         self.conv = Strided(4, width, 1, stride=2)
@@ -475,6 +475,7 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         heads, limit = self.heads, self.largest
         shape = (*x.shape[:-1], heads, 2)
+        x = x + torch.full((1,), self.filled)
         hidden = self.layer(x).view(shape).topk(self.top_k, 1).values.clamp(max=limit)
         for _ in range(getattr(self, "depth")):  # noqa: B009
             hidden = hidden[:, -self.window :]
@@ -489,27 +490,33 @@ def halves(x: Tensor, router: Router) -> Tensor:
     return x.unflatten(0, (router.parts, 2))
 
 
-@pytest.mark.parametrize("name", ["top_k", "window", "depth", "largest", "stride"])
+@pytest.mark.parametrize("name", ["top_k", "window", "depth", "filled", "largest", "stride"])
 def test_attribute_that_is_no_size_in_the_code(file: Path, name: str) -> None:
     """Its value would follow the tensors, but what the code does with it is another thing."""
     model = Router()
     save(Router(4), file)
     if name != "stride":
-        model.top_k = model.window = model.depth = 2
+        model.top_k = model.window = model.depth = model.filled = 2
         model.largest = 4
         setattr(model, name, 2 * getattr(model, name))
     else:
-        model.top_k = model.window = model.depth = 2
+        model.top_k = model.window = model.depth = model.filled = 2
         model.largest = 4
         rewrite(file, lambda manifest, _: manifest["modules"]["conv"][1].update(stride=[1, 1]))
     assert f"'{name}' of the module" in (message := refused(file, model))
     assert "not a size that shrinking changes" in message
 
 
+def test_size_of_a_subclass_that_its_tensors_do_not_have(file: Path) -> None:
+    save(Router(), file)
+    rewrite(file, lambda manifest, _: manifest["modules"]["conv"][1].update(out_channels=7))
+    assert "'out_channels' of the module 'conv'" in refused(file, Router())
+
+
 def test_attributes_that_are_sizes_in_the_code(file: Path) -> None:
     small, model = Router(4), Router()
     for each in (small, model):
-        each.top_k = each.window = each.depth = each.largest = 2
+        each.top_k = each.window = each.depth = each.filled = each.largest = 2
     save(small, file)
     loaded = load(file, model)
     assert (loaded.heads, loaded.parts, loaded.width, loaded.conv.out_channels) == (2, 2, 4, 4)

@@ -7,6 +7,8 @@ model together, they all have attached before one of them takes a step: the grad
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.distributed as dist
 
 __all__ = ["is_missing_somewhere", "say_missing"]
@@ -16,14 +18,18 @@ _MARK = "gossamer: a process has no kernel"
 
 def say_missing() -> None:
     """Tell the other processes, if there are any, that this one has no kernel."""
-    if _several():
-        dist.distributed_c10d._get_default_store().set(_MARK, "1")
+    if (store := _store()) is not None:
+        store.set(_MARK, "1")
 
 
 def is_missing_somewhere() -> bool:
     """Whether a process has said so."""
-    return _several() and bool(dist.distributed_c10d._get_default_store().check([_MARK]))
+    store = _store()
+    return store is not None and bool(store.check([_MARK]))
 
 
-def _several() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+def _store() -> Any:
+    """What all processes can read; None where there is one process, or MPI, which has no store."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return None
+    return dist.distributed_c10d._get_default_store()

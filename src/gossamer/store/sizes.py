@@ -93,9 +93,9 @@ def size_changes(
             )
         if present == wanted:
             continue
-        follows = name in changeable or (
-            not is_torch_layer(module) and _follows(wanted, present, changed) and written.may_include(name)
-        )
+        follows = name in changeable
+        if not is_torch_layer(module):  # whose sizes are not checked against its tensors afterwards
+            follows = _follows(wanted, present, changed) and (follows or written.may_include(name))
         if not follows:
             raise GossamerError(
                 f"{where} is {_said(wanted)} in the file and {present} in the model, and is not a size that shrinking "

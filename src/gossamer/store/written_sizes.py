@@ -20,7 +20,7 @@ __all__ = ["WrittenSizes"]
 
 # Functions and methods of tensors whose arguments are sizes of their results.
 _SHAPED = frozenset((
-    "view", "reshape", "expand", "unflatten", "split", "split_with_sizes", "zeros", "ones", "empty", "full",
+    "view", "reshape", "expand", "unflatten", "split", "split_with_sizes", "zeros", "ones", "empty",
     "rearrange",
 ))  # fmt: skip
 

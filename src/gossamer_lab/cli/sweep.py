@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = ["SweepOptions", "run_sweep"]
 _VALIDATION = 0.2  # of the training images: the test images are not for choosing
 _SECONDS_BETWEEN_LOOKS = 1.0
 _LONGEST_NAME = 100
+_MOST_TRAININGS = 10_000
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def run_sweep(options: SweepOptions) -> int:
     for name, each in values.items():
         for value in (min(each), max(each)):  # refuses a value that is not allowed, before anything is trained
             replace(config, **{name: value})  # type: ignore[arg-type]
+    _require_few(values, options.trials)
     name = _name(options)
     settings = {name: value for name, value in asdict(config).items() if name not in values}
     search = Search(name, values, options.trials, options.seed, settings)
@@ -82,6 +85,16 @@ def run_sweep(options: SweepOptions) -> int:
     if reasons:
         Display().message(f"The first training that failed: {reasons[0]}")
     return 0
+
+
+def _require_few(values: Mapping[str, Sequence[float]], trials: int | None) -> None:
+    """All trainings of a study are looked at again and again, by every worker."""
+    count = math.prod(map(len, values.values())) if trials is None else trials
+    if count > _MOST_TRAININGS:
+        raise GossamerError(
+            f"These are {count:,} trainings, and a study has {_MOST_TRAININGS:,} at most. Give fewer values, or "
+            "ranges, NAME=LOW:HIGH, with fewer `--trials`."
+        )
 
 
 def _name(options: SweepOptions) -> str:
@@ -143,7 +156,7 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepO
     context: Any = worker_context()
     processes = [
         context.Process(target=work_on_trainings, args=(search, url, trial), daemon=True)
-        for _ in range(options.workers)
+        for _ in range(min(options.workers, len(search.points())))
     ]
     for process in processes:
         process.start()

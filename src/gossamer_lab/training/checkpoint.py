@@ -28,7 +28,7 @@ from gossamer.errors import GossamerError
 from gossamer.files import open_plain, staged
 from gossamer.store import load, save
 from gossamer_lab.training.config import TrainingConfig
-from gossamer_lab.training.directory import RunDirectory, fingerprint
+from gossamer_lab.training.directory import RunDirectory, earlier_fingerprint, fingerprint
 from gossamer_lab.training.metrics import EpochMetrics
 from gossamer_lab.training.progress import Phase, Progress
 
@@ -167,7 +167,8 @@ def _load(path: Path, run: RunDirectory, config: TrainingConfig, model: nn.Modul
         # Runs of earlier versions have no checksums, and their checkpoints no fingerprint.
         has_fingerprint = "fingerprint" in state or run.is_sealed()
         history = run.read_metrics(checkpoint.progress.epoch)
-        if has_fingerprint and state.get("fingerprint") != fingerprint(config, history):
+        expected = (fingerprint(config, history), earlier_fingerprint(config, history))
+        if has_fingerprint and state.get("fingerprint") not in expected:
             raise GossamerError(f"it does not belong to the {run.config.name} and {run.metrics.name} beside it")
         _unpack(state["model"], model)
         if sorted(checkpoint.parameters) != sorted(name for name, _ in model.named_parameters()):

@@ -8,19 +8,19 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import GossamerError
 from gossamer.files import abandoned, flush, lock_folder, open_plain, read_plain, write_atomically
-from gossamer_lab.training.checksum import has_seal, sealed, unsealed
+from gossamer_lab.training.checksum import digest, has_seal, sealed, unsealed
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
 from gossamer_lab.training.records import read_record, record, write_record
 
-__all__ = ["RunDirectory", "clear", "fingerprint", "open_run"]
+__all__ = ["RunDirectory", "clear", "earlier_fingerprint", "fingerprint", "open_run"]
 
 # Metrics have no other source than the training.
 _RETRAIN = "Restore it from a copy, or train again with `--overwrite`."
@@ -157,11 +157,12 @@ class RunDirectory:
         """Read the configuration."""
         try:
             return TrainingConfig.from_json(read_plain(self.config, _LARGEST_CONFIG).decode())
-        except UnicodeDecodeError as error:
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else error
             raise GossamerError(
-                f"{self.config} cannot be used: it is not text in UTF-8 ({error}). {_RETRAIN}"
+                f"{self.config} cannot be used: {reason}. Restore the file from a copy, or choose another `--run-dir`."
             ) from None
-        except (OSError, GossamerError) as error:
+        except GossamerError as error:
             raise GossamerError(f"{self.config} cannot be used: {error}") from None
 
     def require(self, config: TrainingConfig) -> None:
@@ -260,12 +261,21 @@ class RunDirectory:
 def fingerprint(config: TrainingConfig, metrics: Sequence[EpochMetrics]) -> str:
     """A digest of what was trained and of what came of it, for the checkpoint or the result after these epochs.
 
-    A file with another fingerprint belongs to another run, or a file of this one is damaged.
+    A file with another fingerprint belongs to another run, or a file of this one is damaged. Defaults are left out, so
+    that a field which a later version adds changes no fingerprint.
     """
-    digest = hashlib.sha256(config.to_json().encode())
-    for epoch in metrics:
-        digest.update(json.dumps(asdict(epoch)).encode())
-    return digest.hexdigest()
+    return digest([_given(config), [_given(epoch) for epoch in metrics]])
+
+
+def earlier_fingerprint(config: TrainingConfig, metrics: Sequence[EpochMetrics]) -> str:
+    """The fingerprint in checkpoints of the version before."""
+    text = "".join([config.to_json(), *(json.dumps(asdict(epoch)) for epoch in metrics)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _given(values: TrainingConfig | EpochMetrics) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in fields(values)}
+    return {name: value for name, value in asdict(values).items() if value != defaults[name]}
 
 
 def _line(metrics: EpochMetrics) -> str:

@@ -116,6 +116,8 @@ def test_workers_end_with_a_command_that_is_killed(command, tmp_path):
         ({"storage": "x?.db"}, "must not contain a question mark"),
         ({"storage": "mysterious://host/x"}, "SQLite files and on PostgreSQL servers"),
         ({"vary": ("strength=1e-3", "strength=1e-2")}, "`--vary strength=...` is given twice"),
+        ({"vary": ("strength=1e-3:1e-2",), "trials": 10**9}, "1,000,000,000 trainings, and a study has 10,000"),
+        ({"vary": tuple(f"{name}={','.join(f'0.{n:03}' for n in range(1, 500))}" for name in "as")}, "249,001"),
         ({"name": ".."}, r"`--name` must be the name of a folder.*received '\.\.'"),
         ({"name": "a/../../b"}, "`--name` must be the name of a folder"),
         ({"name": ""}, "`--name` must be the name of a folder"),

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -237,6 +239,20 @@ def test_a_checkpoint_is_of_the_configuration_that_was_trained(
     with pytest.raises(GossamerError, match=r"checkpoint\.pt .*does not belong to the config\.json") as caught:
         list(start(tmp_path, other, resume=True))
     assert "--overwrite" in str(caught.value)
+
+
+def test_a_checkpoint_of_the_version_before_is_resumed(
+    start: StartTraining, config: TrainingConfig, finished: RunDirectory, tmp_path: Path
+) -> None:
+    run = stopped(start, tmp_path, config)
+    state = torch.load(run.checkpoint, weights_only=True)
+    text = config.to_json() + "".join(json.dumps(asdict(line)) for line in run.read_metrics(5))
+    earlier = hashlib.sha256(text.encode()).hexdigest()
+    assert state["fingerprint"] != earlier
+    torch.save({**state, "fingerprint": earlier}, run.checkpoint)
+    run.previous_checkpoint.unlink()
+    list(start(tmp_path, resume=True))
+    assert run.weights.read_bytes() == finished.weights.read_bytes()
 
 
 def write_archive(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:

@@ -329,5 +329,13 @@ def test_metrics_of_other_types_are_one_clear_error(
 def test_a_configuration_that_is_not_utf_8_is_one_clear_error(tmp_path: Path, config: TrainingConfig) -> None:
     run = open_run(tmp_path, config)
     run.config.write_bytes(run.config.read_bytes().replace(b"blobs", b"bl\xf6bs"))
-    with pytest.raises(GossamerError, match=r"config\.json cannot be used: it is not text in UTF-8 .*Restore it"):
+    with pytest.raises(GossamerError, match=r"config\.json cannot be used: it is not text in UTF-8\. Restore the file"):
         run.read_config()
+
+
+def test_fields_with_their_defaults_are_no_part_of_a_fingerprint(config: TrainingConfig) -> None:
+    """A version that adds a field has to read the runs of this one."""
+    known = directory.fingerprint(config, [EPOCH])
+    assert known == "3b476ef602eb61b582f934323ef500a232e0b8f55674945aaf1388e3f73d034c"
+    others = [(replace(config, regrow=True), [EPOCH]), (config, [replace(EPOCH, strength=1.0)]), (config, [])]
+    assert len({known, *(directory.fingerprint(*each) for each in others)}) == 4
