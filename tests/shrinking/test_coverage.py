@@ -94,6 +94,27 @@ def test_a_graph_restores_the_divisor_of_a_mean_over_units() -> None:
     assert plan(model, x, form="module").empty
 
 
+class ShiftedResponseNorm(ResponseNorm):
+    """With the shift that it has after training: a channel of zeros becomes another constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.randn(6))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(h) + self.shift
+
+
+def test_constants_behind_a_mean_over_units_fold() -> None:
+    torch.manual_seed(0)
+    model = Around(ShiftedResponseNorm())
+    kill(model.first, 1, 2)
+    x = torch.randn(2, 5, 4)
+    graph = shrink(model, x, form="graph")
+    assert graph.get_parameter("first.weight").shape[0] == 4
+    agrees(model, graph, x, torch.randn(3, 7, 4))
+
+
 class Branch(nn.Module):
     def __init__(self, close: str) -> None:
         super().__init__()
