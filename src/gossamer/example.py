@@ -88,14 +88,18 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def restoring(model: nn.Module) -> Iterator[None]:
-    """Undo what a forward writes into the model: buffers, and attributes such as a window size or a cached length."""
+    """Undo what a forward writes into the model: buffers, and attributes such as a window size or a cached length.
+
+    Also the rows of an embedding that are scaled to a largest norm as soon as they are read.
+    """
     modules = [module for module in model.modules() if not _awaits_input(module)]
     attributes = [(vars(module), dict(vars(module))) for module in modules]
-    buffers = [
-        (module._buffers, name, buffer, buffer.clone())
+    written: list[tuple[dict[str, Any], str, Tensor, Tensor]] = [
+        (store, name, tensor, tensor.detach().clone())
         for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
+        for store in (module._buffers, module._parameters if _renormalises(module) else {})
+        for name, tensor in store.items()
+        if tensor is not None
     ]
     try:
         yield
@@ -105,9 +109,13 @@ def restoring(model: nn.Module) -> Iterator[None]:
                 del current[name]
             current.update(before)
         with torch.no_grad():
-            for owner, name, buffer, value in buffers:
-                buffer.copy_(value)
-                owner[name] = buffer
+            for owner, name, tensor, value in written:
+                tensor.copy_(value)
+                owner[name] = tensor
+
+
+def _renormalises(module: nn.Module) -> bool:
+    return isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
 
 
 def _awaits_input(module: nn.Module) -> bool:

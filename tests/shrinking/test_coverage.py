@@ -94,6 +94,27 @@ def test_a_graph_restores_the_divisor_of_a_mean_over_units() -> None:
     assert plan(model, x, form="module").empty
 
 
+class ShiftedResponseNorm(ResponseNorm):
+    """With the shift that it has after training: a channel of zeros becomes another constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.randn(6))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(h) + self.shift
+
+
+def test_constants_behind_a_mean_over_units_fold() -> None:
+    torch.manual_seed(0)
+    model = Around(ShiftedResponseNorm())
+    kill(model.first, 1, 2)
+    x = torch.randn(2, 5, 4)
+    graph = shrink(model, x, form="graph")
+    assert graph.get_parameter("first.weight").shape[0] == 4
+    agrees(model, graph, x, torch.randn(3, 7, 4))
+
+
 class Branch(nn.Module):
     def __init__(self, close: str) -> None:
         super().__init__()
@@ -214,6 +235,29 @@ def test_embedding_bags_lose_columns(mode: str) -> None:
     small = shrink(model, x)
     assert small[0].embedding_dim == 4
     agrees(model, small, x, torch.randint(0, 9, (3, 2)))
+
+
+class Bags(nn.Module):
+    """Bags of different sizes, which begin and end at offsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bags, self.last = nn.EmbeddingBag(9, 6, mode="sum", include_last_offset=True), nn.Linear(6, 3)
+
+    def forward(self, words: Tensor, offsets: Tensor) -> Tensor:
+        return self.last(self.bags(words, offsets))
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_offsets_of_bags_stay_in_order(form: str) -> None:
+    torch.manual_seed(0)
+    model = Bags()
+    with torch.no_grad():
+        model.last.weight[:, 1:3] = 0
+    call = torch.randint(9, (10,)), torch.tensor([0, 3, 10])
+    small = shrink(model, call, form=form)  # type: ignore[arg-type]  # with offsets out of order the process crashes
+    assert small.get_parameter("bags.weight").shape == (9, 4)
+    torch.testing.assert_close(small(*call), model(*call))
 
 
 class Standardised(nn.Conv2d):

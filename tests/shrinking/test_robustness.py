@@ -282,3 +282,16 @@ def test_complex_numbers(form, tmp_path):
         loaded = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)).to(torch.complex64)
         gossamer.load(tmp_path / "net.safetensors", loaded)
         torch.testing.assert_close(loaded(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_an_embedding_with_a_largest_norm_stays_as_it_is(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(kind(9, 6, max_norm=0.5), nn.Linear(6, 8), nn.Linear(8, 3)).eval()
+    with torch.no_grad():
+        model[1].weight[1:3], model[1].bias[1:3] = 0, 0
+    before, words = model[0].weight.detach().clone(), torch.randint(9, (4, 5))
+    small = gossamer.shrink(model, words)
+    assert torch.equal(model[0].weight, before)
+    assert small[1].out_features == 6
+    torch.testing.assert_close(small(words), model(words))

@@ -110,12 +110,14 @@ def dense(
     part: str,
     dims: tuple[int, int],
     bias: Any,
+    *,
+    scale: float = 1,
 ) -> Any:
-    """A product with a matrix whose dimensions `dims` are inputs and outputs."""
+    """A product with a multiple of a matrix whose dimensions `dims` are inputs and outputs."""
     inner, outer = dims
     if view is None:
         return analysis.opaque(node, f"the weight of {node} is computed, not a parameter")
-    matrix = elements(analysis, view).permute(outer, inner)
+    matrix = elements(analysis, view).permute(outer, inner) * scale
     value = analysis.value(source)
     weight = Weight(view.name, part, (matrix != 0).unsqueeze(0), matrix.unsqueeze(0))
     result, call = call_layer(analysis, node, weight, bias, value, value.labels.dim() - 1, len(shape_of(node)) - 1)
