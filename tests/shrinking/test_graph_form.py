@@ -175,3 +175,37 @@ def test_the_error_of_save_says_how_a_graph_is_saved(tmp_path):
         gossamer.save(small, tmp_path / "net.safetensors")
     torch.export.save(torch.export.export(small, (X,)), tmp_path / "net.pt2")
     torch.testing.assert_close(torch.export.load(tmp_path / "net.pt2").module()(X), model(X))
+
+
+ROWS = {
+    "all": lambda table, x: table[torch.arange(x.shape[1])],
+    "all but two": lambda table, x: table[torch.arange(x.shape[1] + 2)][2:],
+    "the last": lambda table, x: table[torch.arange(x.shape[1])][-1:],
+    "of samples": lambda table, x: table[torch.arange(x.shape[0])][:, None],
+}
+
+
+class Rows(nn.Module):
+    """Adds rows of a table; units 1 and 2 are zero."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.table, self.rows = nn.Parameter(torch.randn(12, 6)), rows
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+        with torch.no_grad():
+            for zero in (self.table[:, 1:3], self.first.weight[1:3], self.first.bias[1:3]):
+                zero.zero_()
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)) + self.rows(self.table, x))
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_how_many_rows_of_a_table_are_read_stays_symbolic(rows):
+    torch.manual_seed(0)
+    model = Rows(ROWS[rows]).eval()
+    small = gossamer.shrink(model, torch.randn(2, 5, 4), form="graph")
+    assert small.get_parameter("first.weight").shape[0] == 4
+    for shape in ((2, 5, 4), (3, 5, 4), (2, 8, 4), (7, 3, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(small(x), model(x))

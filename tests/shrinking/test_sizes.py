@@ -50,6 +50,7 @@ BETWEEN = {
     "one sample": lambda h, x: h * 2 if x.shape[0] == 1 else h,
     "longer than a hundred": lambda h, x: h * 2 if x.shape[1] // 2 > 50 else h,
     "more samples than positions": lambda h, x: h * 2 if x.shape[0] > x.shape[1] else h,
+    "as many samples as pairs": lambda h, x: h * (1 + (x.shape[0] == x.shape[1] // 2)),
     "as many samples as positions": lambda h, x: h * 2 if x.shape[0] == x.shape[1] else h,
     "the eighth position": lambda h, x: h * (1 + (torch.arange(x.shape[1]) == 7)[:, None]),
     "ceiling of pooling": lambda h, x: nn.functional.lp_pool1d(h.mT, 2, 2, ceil_mode=True).mT,

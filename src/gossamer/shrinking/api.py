@@ -213,13 +213,12 @@ def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
 
 def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     """The traced graph, made smaller: with as many symbolic sizes as there can be."""
-    symbolic = exports.with_free_sizes or exports.with_free_batch
-    if symbolic is not None:
+    for symbolic in (exports.with_free_sizes, exports.with_free_batch):
         try:
-            return _smaller_graph(symbolic, reference, exports)
-        except GossamerError:  # a symbolic size is at least two, and the model does something else at one
-            if not any(1 in tensor.shape for tensor in reference.example.tensors()):
-                raise
+            if symbolic is not None:
+                return _smaller_graph(symbolic, reference, exports)
+        except GossamerError:  # the exporter wrote a size into it; or the model does something else at a size of one
+            continue
     return _smaller_graph(exports.at_example, reference, exports)
 
 

@@ -32,9 +32,9 @@ _LAYERS: set[Any] = {aten.linear.default, *CONVOLUTIONS}
 def zero_dead_biases(model: nn.Module, example: Example, *, optimizer: Optimizer | None = None) -> int:
     """Set bias and norm shift of every dead unit to zero, in place.
 
-    A unit is dead if it does not depend on the input, because all of its ingoing weights (or those of all units before
-    it) are zero; that has to be so at other sizes of the inputs too. Outputs of the model keep their biases. The
-    running mean of a dead unit becomes zero too, so that training and evaluation mode agree about it.
+    A unit is dead if it does not depend on the input, at the sizes of the example and at others, because all of its
+    ingoing weights (or those of all units before it) are zero. Outputs of the model keep their biases. The running mean
+    of a dead unit becomes zero too, so that training and evaluation mode agree about it.
 
     Args:
         model: the model to change.

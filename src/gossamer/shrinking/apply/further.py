@@ -27,7 +27,7 @@ from gossamer.shrinking.trace import compared_sizes
 __all__ = ["at_further_sizes", "with_other_numbers"]
 
 _MOST_AXES = 6
-_MOST_COMPARISONS = 4
+_MOST_COMPARISONS = 6
 _MOST_FLAGS = 4
 _SMALL, _GROWTH = 2**10, 64
 """A call may have as many elements, or this multiple of the example's; attention takes their square."""

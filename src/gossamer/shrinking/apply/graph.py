@@ -168,9 +168,9 @@ def _create(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
 def _slice(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
     named = arguments(node)
     source, dim = named["self"], named["dim"]
-    labels = sizes.labels(source)
-    if labels is None or dim % labels.dim() not in varying_dims(labels):
-        return
+    labels, after = sizes.labels(source), sizes.after(source)
+    if labels is None or after is None or after[dim] == labels.size(dim):
+        return  # also the rows that are read of a table, whose number may be symbolic
     length = labels.size(dim)
     start, end = named["start"] or 0, length if named["end"] is None else named["end"]
     if not isinstance(start, int) or not isinstance(end, int) or named["step"] != 1:

@@ -122,10 +122,11 @@ def _compared(kind: type[int] | type[float], name: str) -> Callable[..., Any]:
 
 
 def _note(own: Any, other: Any) -> None:
-    """Note a number that is no size itself, beside the one that is compared with it."""
-    size = float(own.real)
-    if type(other) in (int, float) and size > 0 and other > 0:
-        own.recorder.compared.append((size, float(other)))
+    """Note two numbers that are compared; if both are sizes, either way round."""
+    if isinstance(other, int | float) and type(other) is not bool and own.real > 0 and other.real > 0:
+        own.recorder.compared.append((float(own.real), float(other.real)))
+        if isinstance(other, _Noting):
+            own.recorder.compared.append((float(other.real), float(own.real)))
 
 
 _OPERATORS = (
