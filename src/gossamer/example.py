@@ -90,10 +90,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def restoring(model: nn.Module) -> Iterator[None]:
     """Undo what a forward writes into the model: buffers, and attributes such as a window size or a cached length.
 
-    Also the rows of an embedding that are scaled to a largest norm as soon as they are read.
+    Also what it puts into lists, dictionaries and sets of its modules, and the rows of an embedding that are scaled to
+    a largest norm as soon as they are read.
     """
     modules = [module for module in model.modules() if not _awaits_input(module)]
     attributes = [(vars(module), dict(vars(module))) for module in modules]
+    contents = [(value, value.copy()) for own, _ in attributes for value in own.values() if _is_container(value)]
     written: list[tuple[dict[str, Any], str, Tensor, Tensor]] = [
         (store, name, tensor, tensor.detach().clone())
         for module in model.modules()
@@ -108,10 +110,17 @@ def restoring(model: nn.Module) -> Iterator[None]:
             for name in current.keys() - before.keys():
                 del current[name]
             current.update(before)
+        for container, content in contents:
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(content)
         with torch.no_grad():
             for owner, name, tensor, value in written:
                 tensor.copy_(value)
                 owner[name] = tensor
+
+
+def _is_container(value: Any) -> bool:
+    return type(value) in (list, dict, set)
 
 
 def _renormalises(module: nn.Module) -> bool:

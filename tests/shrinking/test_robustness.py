@@ -295,3 +295,29 @@ def test_an_embedding_with_a_largest_norm_stays_as_it_is(kind):
     assert torch.equal(model[0].weight, before)
     assert small[1].out_features == 6
     torch.testing.assert_close(small(words), model(words))
+
+
+class Remembering(nn.Module):
+    """Keeps masks by length, and every activation."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.masks, self.seen = nn.Linear(4, 6), nn.Linear(6, 3), {}, []
+        with torch.no_grad():
+            self.first.weight[1:3], self.first.bias[1:3] = 0, 0
+
+    def forward(self, x):
+        if x.shape[1] not in self.masks:
+            self.masks[x.shape[1]] = torch.ones(x.shape[1], 1)
+        self.seen.append(torch.relu(self.first(x)))
+        return self.second(self.seen[-1]) * self.masks[x.shape[1]]
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_what_a_forward_remembers_is_forgotten(form):
+    torch.manual_seed(0)
+    model = Remembering().eval()
+    small = gossamer.shrink(model, X, form=form)
+    assert (model.masks, model.seen) == ({}, [])
+    assert small.get_parameter("first.weight").shape == (4, 4)
+    torch.testing.assert_close(small(X), model(X))

@@ -160,3 +160,24 @@ def test_the_plan_names_everything_that_changes(in_place: bool) -> None:
     assert counts["class"] == 1
     told = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items()]
     assert counted == [f"changed: {', '.join(told)}; `changes` names them"]
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_a_shared_tensor_is_named_as_often_as_in_the_state_dict(form: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(5, 5) for _ in range(3)))
+    model[1].weight = model[0].weight
+    with torch.no_grad():
+        model[1].weight[2:4] = 0
+        for layer in model[:2]:
+            layer.bias[2:4] = 0
+    x = torch.randn(4, 2)
+    model = nn.Sequential(nn.Linear(2, 5), *model)
+    with torch.no_grad():
+        model[0].weight[2:4], model[0].bias[2:4] = 0, 0
+    plan = gossamer.plan(model, x, form=form)
+    tensors, small = model.state_dict(), plan.apply().state_dict()
+    changed = {name for name, tensor in small.items() if not torch.equal(tensor, tensors[name])}
+    named = {change.name for change in plan.changes if change.kind == "parameter"}
+    assert named == changed
+    assert {"1.weight", "2.weight"} <= named

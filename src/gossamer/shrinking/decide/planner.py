@@ -15,6 +15,7 @@ from gossamer.shrinking.analyse.facts import Layer
 from gossamer.shrinking.decide import hard_coded
 from gossamer.shrinking.decide.liveness import Decision, decide
 from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Indices, Plan, Size
+from gossamer.shrinking.trace import state_tensors
 
 __all__ = ["kept_indices", "make_plan", "weights_at_best"]
 
@@ -105,10 +106,15 @@ def _changes(
 
 
 def _tensors(analysis: Analysis, kept: Mapping[str, Indices], folds: tuple[Fold, ...]) -> Iterator[Change]:
-    tensors = analysis.traced.tensors
-    for name in dict.fromkeys([*kept, *(fold.bias for fold in folds if fold.bias is not None)]):
-        kind = "parameter" if isinstance(tensors[name], nn.Parameter) else "buffer"
-        yield Change(kind, name, tuple(tensors[name].shape), _shape_after(tensors[name], kept.get(name, {})))
+    """A shared tensor under each of its names, as in the state dict."""
+    all_names: dict[int, list[str]] = {}
+    for name, tensor in state_tensors(analysis.model).items():
+        all_names.setdefault(id(tensor), []).append(name)
+    for first in dict.fromkeys([*kept, *(fold.bias for fold in folds if fold.bias is not None)]):
+        tensor = analysis.traced.tensors[first]
+        kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+        for name in all_names.get(id(tensor), [first]):
+            yield Change(kind, name, tuple(tensor.shape), _shape_after(tensor, kept.get(first, {})))
     for fold in folds:
         if fold.bias is None:
             yield Change("parameter", _join(fold.weight.rpartition(".")[0], "bias"), None, tuple(fold.amount.shape))
