@@ -108,7 +108,7 @@ TASKS = {
         macs=0.4,
         decay=5e-4,
         bfloat16=True,
-        seeds=1,
+        seeds=2,
         batch=128,
     ),
 }

@@ -29,8 +29,12 @@ def train(
     first: int = 0,
     last: int | None = None,
     after_backward: Callable[[], None] = lambda: None,
+    done: float = 0.0,
 ) -> None:
-    """The steps from `first` to `last` of a training of `epochs`; batches and rates depend on the step alone."""
+    """The steps from `first` to `last` of a training of `epochs`; batches and rates depend on the step alone.
+
+    The learning rate is that of a training of which the part `done` has been done at step 0.
+    """
     model.train()
     per_epoch = task.steps_per_epoch
     steps = epochs * per_epoch
@@ -40,7 +44,7 @@ def train(
             order = torch.randperm(len(task.data.train_labels), generator=_generator(seed, epoch))
         images, labels = task.data.training_batch(order[number * task.batch : (number + 1) * task.batch])
         for group in optimizer.param_groups:
-            group["lr"] = task.rate * rate((step + 1) / steps)
+            group["lr"] = task.rate * rate(done + (1 - done) * (step + 1) / steps)
         with torch.autocast("cpu", torch.bfloat16, enabled=task.bfloat16):
             outputs = model(images)
         loss = task.loss(outputs.float(), images, labels)

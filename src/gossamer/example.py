@@ -20,7 +20,10 @@ __all__ = ["Call", "Example", "call_with", "disagreement", "evaluating", "restor
 Example: TypeAlias = Tensor | Sequence[Any] | Mapping[str, Any]
 
 # Tolerance relative to the largest output, by dtype. Other dtypes must agree exactly.
-_ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+_ROUNDING = {
+    torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1,
+    torch.complex128: 1e-10, torch.complex64: 1e-4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,18 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def restoring(model: nn.Module) -> Iterator[None]:
-    """Undo what a forward writes into the model: buffers, and attributes such as a window size or a cached length."""
+    """Undo what a forward writes into the model: buffers, and attributes such as a window size or a cached length.
+
+    Also the rows of an embedding that are scaled to a largest norm as soon as they are read.
+    """
     modules = [module for module in model.modules() if not _awaits_input(module)]
     attributes = [(vars(module), dict(vars(module))) for module in modules]
-    buffers = [
-        (module._buffers, name, buffer, buffer.clone())
+    written: list[tuple[dict[str, Any], str, Tensor, Tensor]] = [
+        (store, name, tensor, tensor.detach().clone())
         for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
+        for store in (module._buffers, module._parameters if _renormalises(module) else {})
+        for name, tensor in store.items()
+        if tensor is not None
     ]
     try:
         yield
@@ -102,9 +109,13 @@ def restoring(model: nn.Module) -> Iterator[None]:
                 del current[name]
             current.update(before)
         with torch.no_grad():
-            for owner, name, buffer, value in buffers:
-                buffer.copy_(value)
-                owner[name] = buffer
+            for owner, name, tensor, value in written:
+                tensor.copy_(value)
+                owner[name] = tensor
+
+
+def _renormalises(module: nn.Module) -> bool:
+    return isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
 
 
 def _awaits_input(module: nn.Module) -> bool:
@@ -129,7 +140,7 @@ def _difference(output: Tensor, wanted: Tensor) -> str | None:
     allowed = _ROUNDING[wanted.dtype] * (size.max().item() if size.numel() else 0.0)
     if torch.allclose(output, wanted, rtol=0.0, atol=allowed, equal_nan=True):
         return None
-    return f"differs by up to {(output.double() - wanted.double()).abs().max().item():.3g}"
+    return f"differs by up to {(output - wanted).abs().max().item():.3g}"
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """Atomic writing: a file is there whole, or as it was before, whenever the process or the machine stops.
 
-Write beside the target, flush to the disk, rename.
+Write beside the target, flush to the disk, rename. Reading takes plain files only, and no more than is asked for.
 """
 
 from __future__ import annotations
@@ -10,17 +10,50 @@ import os
 import platform
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from gossamer.errors import GossamerError
 
 __all__ = [
-    "abandoned", "append_line", "check_can_write", "flush", "lock_folder", "scratch_folder", "staged",
-    "write_atomically",
+    "NotPlainError", "abandoned", "append_line", "check_can_write", "flush", "lock_folder", "open_plain", "read_plain",
+    "scratch_folder", "staged", "write_atomically",
 ]  # fmt: skip
+
+
+class NotPlainError(OSError):
+    """Something that is not a plain file, or a larger one than expected, lies where a file is to be read."""
+
+
+def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a plain file to read it.
+
+    Raises:
+        NotPlainError: If it is a folder, a pipe or a device: to read one could wait for ever, or never end.
+    """
+    # To open a pipe without this flag waits for one who writes to it. It changes nothing for plain files.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotPlainError("it is not a plain file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_plain(path: str | os.PathLike[str], largest: int) -> bytes:
+    """The content of a plain file of at most `largest` bytes.
+
+    Raises:
+        NotPlainError: If it is not plain, or larger.
+    """
+    with open_plain(path) as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise NotPlainError(f"it has more than {largest:,} bytes, the most that such a file needs")
+    return content
 
 
 @contextmanager

@@ -20,6 +20,10 @@ def test_a_checkpoint_is_read_by_another_number_of_processes(tmp_path, writers, 
     torchrun(readers, "resumed", str(tmp_path), "read")
 
 
+def test_where_one_process_has_no_compiler_all_take_the_same_step():
+    torchrun(2, "compilers")
+
+
 def torchrun(processes, module, *arguments):
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *launcher, "-m", f"distributed.{module}", *arguments]

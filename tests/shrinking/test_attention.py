@@ -92,6 +92,8 @@ def test_compact_attention_has_the_signature_of_its_base(batch_first: bool) -> N
         {"attn_mask": causal},
         {"key_padding_mask": padding},
         {"attn_mask": torch.randn(length, length)},
+        {"attn_mask": torch.randn(length, length), "is_causal": True},
+        {"attn_mask": torch.randn(length, length), "is_causal": True, "need_weights": False},
     ):
         expected, found = full(x, x, x, **options)[0], small(x, x, x, **options)[0]
         torch.testing.assert_close(found, expected)
@@ -150,6 +152,32 @@ def test_transformer_encoder_takes_a_padding_mask_after_heads_have_left(in_place
             small(x, torch.zeros_like(padding)), small(x, padding.logical_and(x.new_zeros(()) > 1))
         )
     torch.testing.assert_close(small(x, padding)[1:], expected[1:])  # and with gradients, where there is no fused path
+
+
+def test_heads_leave_where_the_caller_says_that_a_mask_is_causal() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 4, 12, batch_first=True), 1).eval()
+    with torch.no_grad():
+        model.layers[0].self_attn.out_proj.weight[:, 2:4] = 0
+    x, causal = torch.randn(2, 5, 8), nn.Transformer.generate_square_subsequent_mask(5)
+    call = {"tgt": x, "memory": x, "tgt_mask": causal, "tgt_is_causal": True}
+    small = shrink(model, call, form="module")
+    assert small.layers[0].self_attn.num_heads == 3
+    torch.testing.assert_close(small(**call), model(**call))
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_transformers_take_masks_that_need_not_be_causal(form: str) -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 4, 12, batch_first=True), 1).eval()
+    with torch.no_grad():
+        model.layers[0].linear1.weight[:5] = 0
+        model.layers[0].self_attn.out_proj.weight[:, 2:4] = 0
+    x, causal = torch.randn(2, 5, 8), nn.Transformer.generate_square_subsequent_mask(5)
+    small = shrink(model, {"tgt": x, "memory": x, "tgt_mask": causal}, form=form)  # type: ignore[arg-type]
+    assert small.get_parameter("layers.0.linear1.weight").shape == (7, 8)
+    for mask in (causal, torch.randn(5, 5)):
+        torch.testing.assert_close(small(x, x, tgt_mask=mask), model(x, x, tgt_mask=mask))
 
 
 class Masked(nn.Module):

@@ -48,6 +48,7 @@ def _one_by_one(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int, Callable[..., Any]]] = {
     # shapes of both parameters, the dimension of the units in each
     "einsum": ((4, 6), (6, 3), 1, 0, _einsum("btk,ko->bto", "btk,ko->bto")),
+    "an ellipsis": ((4, 6), (6, 3), 1, 0, _einsum("...k,ko->...o", "...k,ko->...o")),
     "the parameter first": ((4, 6), (6, 3), 1, 0, _reversed),
     "heads": ((4, 6, 5), (6, 5, 3), 1, 0, _einsum("btk,khd->bthd", "bthd,hdo->bto")),
     "experts in einsum": ((3, 4, 6), (3, 6, 2), 2, 1, _einsum("btk,eko->bteo", "bteo,eop->btep")),
@@ -77,6 +78,38 @@ def test_a_constant_before_a_contraction_stays() -> None:
     found = plan(model, x)
     assert "constant, but 1.first has no bias" in str(found)
     agrees(model, found.apply(), x)
+
+
+class WithLayer(nn.Module):
+    """Computes with the weight of a linear layer in another way than the layer does."""
+
+    def __init__(self, compute: Callable[[Tensor, nn.Linear], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.compute = nn.Linear(4, 6), nn.Linear(6, 3), compute
+        with torch.no_grad():
+            self.first.weight[1:3] = 0
+            self.first.bias[1] = 0  # unit 2 is a constant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.compute(torch.tanh(self.first(x)), self.last)
+
+
+@pytest.mark.parametrize(
+    ("compute", "left"),
+    [
+        (lambda h, last: torch.einsum("btk,ok->bto", h, last.weight) + last.bias, 5),
+        (lambda h, last: torch.addmm(last.bias, h.flatten(0, 1), last.weight.T, alpha=0.5), 4),
+        (lambda h, last: torch.addmm(last.bias, h.flatten(0, 1), last.weight.T, beta=0.5), 6),
+    ],
+)
+def test_the_weight_of_a_layer_in_a_product(compute: Callable[[Tensor, nn.Linear], Tensor], left: int) -> None:
+    torch.manual_seed(0)
+    model, x = WithLayer(compute).eval(), torch.randn(2, 5, 4)
+    found = plan(model, x, form="module")
+    small = found.apply()
+    assert (small.first.out_features, small.last.in_features) == (left, left)
+    assert "report" not in str(found)
+    agrees(model, small, x, torch.randn(3, 7, 4))
 
 
 class Routed(nn.Module):

@@ -94,6 +94,27 @@ def test_a_graph_restores_the_divisor_of_a_mean_over_units() -> None:
     assert plan(model, x, form="module").empty
 
 
+class ShiftedResponseNorm(ResponseNorm):
+    """With the shift that it has after training: a channel of zeros becomes another constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.randn(6))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(h) + self.shift
+
+
+def test_constants_behind_a_mean_over_units_fold() -> None:
+    torch.manual_seed(0)
+    model = Around(ShiftedResponseNorm())
+    kill(model.first, 1, 2)
+    x = torch.randn(2, 5, 4)
+    graph = shrink(model, x, form="graph")
+    assert graph.get_parameter("first.weight").shape[0] == 4
+    agrees(model, graph, x, torch.randn(3, 7, 4))
+
+
 class Branch(nn.Module):
     def __init__(self, close: str) -> None:
         super().__init__()
@@ -167,6 +188,42 @@ def test_recurrent_cells_lose_hidden_units(kind: type[nn.Module], gates: int, fo
     agrees(model, small, x, torch.randn(2, 3, 4))
 
 
+class Started(Unrolled):
+    """Begins with a state whose size is an attribute."""
+
+    def __init__(self, start: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__(nn.GRUCell)
+        self.hidden, self.start = 6, start
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.start(x, self.hidden)
+        for step in range(3):
+            state = self.cell(x[:, step], state)
+        return self.head(state)
+
+
+STARTS: list[Callable[[Tensor, int], Tensor]] = [
+    lambda x, size: torch.zeros(x.shape[0], size),
+    lambda x, size: torch.zeros(size=(x.shape[0], size)),
+    lambda x, size: torch.full((x.shape[0], size), 0.5),
+    lambda x, size: x.new_zeros(x.shape[0], size),
+    lambda x, size: x.new_ones((x.shape[0], size)),
+]
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+@pytest.mark.parametrize("start", STARTS)
+def test_the_initial_state_of_a_cell_shrinks_too(start: Callable[[Tensor, int], Tensor], form: str) -> None:
+    torch.manual_seed(0)
+    model = Started(start)
+    with torch.no_grad():
+        model.head.weight[:, 4:], model.cell.weight_hh[:, 4:] = 0, 0
+    x = torch.randn(2, 3, 4)
+    small = shrink(model, x, form=form)  # type: ignore[arg-type]
+    assert small.get_parameter("cell.weight_hh").shape == (12, 4)
+    agrees(model, small, x, torch.randn(5, 3, 4))
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_embedding_bags_lose_columns(mode: str) -> None:
     torch.manual_seed(0)
@@ -178,6 +235,29 @@ def test_embedding_bags_lose_columns(mode: str) -> None:
     small = shrink(model, x)
     assert small[0].embedding_dim == 4
     agrees(model, small, x, torch.randint(0, 9, (3, 2)))
+
+
+class Bags(nn.Module):
+    """Bags of different sizes, which begin and end at offsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bags, self.last = nn.EmbeddingBag(9, 6, mode="sum", include_last_offset=True), nn.Linear(6, 3)
+
+    def forward(self, words: Tensor, offsets: Tensor) -> Tensor:
+        return self.last(self.bags(words, offsets))
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_offsets_of_bags_stay_in_order(form: str) -> None:
+    torch.manual_seed(0)
+    model = Bags()
+    with torch.no_grad():
+        model.last.weight[:, 1:3] = 0
+    call = torch.randint(9, (10,)), torch.tensor([0, 3, 10])
+    small = shrink(model, call, form=form)  # type: ignore[arg-type]  # with offsets out of order the process crashes
+    assert small.get_parameter("bags.weight").shape == (9, 4)
+    torch.testing.assert_close(small(*call), model(*call))
 
 
 class Standardised(nn.Conv2d):

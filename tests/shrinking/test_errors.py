@@ -146,6 +146,24 @@ def test_a_model_whose_outputs_are_not_finite() -> None:
         shrink(model, torch.randn(2, 3))
 
 
+class InAnObject(nn.Linear):
+    """Returns its output where nobody finds it."""
+
+    def forward(self, x: Tensor) -> object:  # type: ignore[override]
+        return iter([super().forward(x)])
+
+
+def test_outputs_that_cannot_be_found() -> None:
+    with pytest.raises(GossamerError, match="returns no tensor that can be found"):
+        shrink(InAnObject(3, 2), torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0, 3)])
+def test_an_example_without_elements(shape: tuple[int, ...]) -> None:
+    with pytest.raises(GossamerError, match="at least one sample"):
+        shrink(nn.Linear(3, 2), torch.zeros(shape))
+
+
 def test_a_training_forward_that_fails() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2), nn.Flatten(0)).train()
     with torch.no_grad():

@@ -84,17 +84,63 @@ def test_an_example_of_one_sample_leaves_the_batch_free():
 
 def test_arguments_that_the_example_does_not_have_are_refused():
     model = HardCoded().eval()
-    with pytest.raises(TypeError, match="mask"):
+    with pytest.raises(gossamer.GuardError, match="received 'mask', which the example does not have"):
         shrunk(model, X)(X, mask=torch.ones(2, 5, 1))
+    with pytest.raises(gossamer.GuardError, match="received None instead of a tensor"):
+        shrunk(model, (X, torch.ones(2, 5, 1)))(X)
+    torch.testing.assert_close(shrunk(model, (X, None, 1.0))(X), model(X))
     small = shrunk(model, {"x": X, "scale": 2.0})
     torch.testing.assert_close(small(X, scale=2.0), model(X, scale=2.0))
     with pytest.raises(gossamer.GuardError, match=r"received 3\.0 instead of 2\.0"):
         small(X, scale=3.0)
     with pytest.raises(gossamer.GuardError, match="`scale` = 2"):
-        small(X, torch.ones(2, 5, 1))
+        small(X, 2.0, scale=2.0)  # in the place of the mask, which the example leaves out
     small = shrunk(model, (X, None, 1.0))
     with pytest.raises(gossamer.GuardError, match="instead of None"):
         small(X, torch.ones(2, 5, 1), 1.0)
+
+
+class Factors(nn.Module):
+    """Takes one tensor to multiply with and another one to add; flags to multiply with are a mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = HardCoded()
+
+    def forward(self, x, times=None, *, plus=None):
+        if times is not None:
+            x = x.masked_fill(times, 0.0) if times.dtype == torch.bool else x * (1 + times)
+        return self.layers(x if plus is None else x + plus)
+
+
+def test_an_argument_does_not_take_the_place_of_one_that_the_example_leaves_out():
+    model, other = Factors().eval(), torch.rand(2, 5, 1)
+    small = gossamer.shrink(model, {"x": X, "plus": other}, form="graph")
+    torch.testing.assert_close(small(X, plus=other), model(X, plus=other))
+    with pytest.raises(gossamer.GuardError, match="for an argument that the example does not have"):
+        small(X, other, plus=other)
+    with pytest.raises(gossamer.GuardError, match="received None instead of a tensor"):
+        small(X)
+
+
+@pytest.mark.parametrize("flags", [False, True])
+def test_elements_of_another_kind_are_refused(flags):
+    model, numbers = Factors().eval(), torch.rand(2, 5, 1)
+    masks = [numbers > 0.5, numbers] if flags else [numbers, numbers > 0.5]
+    small = gossamer.shrink(model, (X, masks[0]), form="graph")
+    torch.testing.assert_close(small(X, masks[0]), model(X, masks[0]))
+    with pytest.raises(gossamer.GuardError, match="elements instead of"):
+        small(X, masks[1])
+    with pytest.raises(gossamer.GuardError, match=r"received a tensor of shape \(5, 4\)"):
+        small(X[0], masks[0])
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_an_example_may_have_one_tensor_for_two_inputs(form):
+    model = Factors().eval()
+    small = gossamer.shrink(model, {"x": X, "plus": X}, form=form)
+    other = torch.randn(2, 5, 4)
+    torch.testing.assert_close(small(X, plus=other), model(X, plus=other))
 
 
 def test_a_graph_is_only_taken_for_a_gain_and_the_warning_says_what_it_cannot_do():

@@ -238,3 +238,60 @@ def test_an_export_with_long_symbolic_sizes_is_given_up():
     call = call_with(model, torch.randn(2, 999))
     with pytest.raises(gossamer.GossamerError, match="a size that is a long expression"):
         trace(model, call, symbolic=[{1}])
+
+
+class Elsewhere(nn.Module):
+    """Computes with the doubled weight of a layer, which the layer itself never does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+        with torch.no_grad():
+            self.first.weight[1:3], self.first.bias[1:3] = 0, 0
+
+    def forward(self, x):
+        return self.second(torch.relu(functional.linear(x, 2 * self.first.weight, self.first.bias)))
+
+
+def test_a_layer_whose_weight_is_used_elsewhere_has_the_right_sizes(tmp_path):
+    torch.manual_seed(0)
+    model = Elsewhere().eval()
+    plan = gossamer.plan(model, X, form="module")
+    small = plan.apply()
+    assert small.first.out_features == 6
+    assert "attribute first.out_features: 8 -> 6" in map(str, plan.changes)
+    gossamer.save(small, tmp_path / "net.safetensors")
+    loaded = Elsewhere().eval()
+    gossamer.load(tmp_path / "net.safetensors", loaded)
+    torch.testing.assert_close(loaded(X), model(X))
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning")
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_complex_numbers(form, tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)).to(torch.complex64)
+    with torch.no_grad():
+        model[0].weight[1:3], model[0].bias[1:3] = 0, 0
+    x = torch.randn(2, 4, dtype=torch.complex64)
+    small = gossamer.shrink(model, x, form=form)
+    assert small.get_parameter("0.weight").shape == (6, 4)
+    torch.testing.assert_close(small(x), model(x))
+    if form == "module":
+        gossamer.save(small, tmp_path / "net.safetensors", sparse=True)
+        loaded = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)).to(torch.complex64)
+        gossamer.load(tmp_path / "net.safetensors", loaded)
+        torch.testing.assert_close(loaded(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_an_embedding_with_a_largest_norm_stays_as_it_is(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(kind(9, 6, max_norm=0.5), nn.Linear(6, 8), nn.Linear(8, 3)).eval()
+    with torch.no_grad():
+        model[1].weight[1:3], model[1].bias[1:3] = 0, 0
+    before, words = model[0].weight.detach().clone(), torch.randint(9, (4, 5))
+    small = gossamer.shrink(model, words)
+    assert torch.equal(model[0].weight, before)
+    assert small[1].out_features == 6
+    torch.testing.assert_close(small(words), model(words))

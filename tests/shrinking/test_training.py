@@ -279,3 +279,36 @@ def test_training_forwards_that_are_random_or_differ(kind: str) -> None:
             np.random.seed(seed)
             found.append(network(torch.randn(6, 4)))
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_sizes_at_which_batch_statistics_amplify_rounding_show_nothing() -> None:
+    """With three samples, twelve normalisations make other outputs of other roundings; nothing is kept for that."""
+    torch.manual_seed(2)
+    blocks = [[nn.Linear(12 if block else 5, 12), nn.BatchNorm1d(12), nn.Tanh()] for block in range(12)]
+    model = nn.Sequential(*[layer for block in blocks for layer in block], nn.Linear(12, 2))
+    with torch.no_grad():
+        for norm in (layer for layer in model if isinstance(layer, nn.BatchNorm1d)):
+            norm.weight[:4] = 0
+            norm.weight[4:] *= 3
+    full = copy.deepcopy(model)
+    shrink_(model, torch.randn(16, 5))
+    assert [norm.num_features for norm in model if isinstance(norm, nn.BatchNorm1d)] == 12 * [8]
+    x = torch.randn(20, 5)
+    torch.testing.assert_close(model(x), full(x), atol=1e-4, rtol=0)
+
+
+def test_training_goes_on_while_an_earlier_loss_is_alive() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 10), nn.ReLU(), nn.Linear(10, 3))
+    optimizer, x, hooked = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(8, 5), []
+    model[0].weight.register_post_accumulate_grad_hook(lambda parameter: hooked.append(parameter.grad.shape))
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()  # alive until the next one takes its place
+        loss.backward()
+        optimizer.step()
+        if step == 0:
+            with torch.no_grad():
+                model[0].weight[1:4], model[0].bias[1:4] = 0, 0
+            shrink_(model, x, optimizer=optimizer)
+    assert hooked == [(10, 5), (7, 5), (7, 5)]

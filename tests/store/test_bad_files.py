@@ -462,6 +462,82 @@ def test_attribute_that_no_tensor_follows(file: Path) -> None:
     assert "not a size that shrinking changes" in refused(file, model)
 
 
+class Router(nn.Module):
+    """`heads`, `parts` and `width` are sizes of tensors; the others are numbers of the same values."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.heads = self.parts = self.top_k = self.window = self.depth = self.filled = width // 2
+        self.width = self.largest = width
+        self.layer = nn.Linear(4, width)
+        self.conv = Strided(4, width, 1, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads, limit = self.heads, self.largest
+        shape = (*x.shape[:-1], heads, 2)
+        x = x + torch.full((1,), self.filled)
+        hidden = self.layer(x).view(shape).topk(self.top_k, 1).values.clamp(max=limit)
+        for _ in range(getattr(self, "depth")):  # noqa: B009
+            hidden = hidden[:, -self.window :]
+        return halves(hidden, self).reshape(-1, self.width)
+
+
+class Strided(nn.Conv2d):
+    pass
+
+
+def halves(x: Tensor, router: Router) -> Tensor:
+    return x.unflatten(0, (router.parts, 2))
+
+
+@pytest.mark.parametrize("name", ["top_k", "window", "depth", "filled", "largest", "stride"])
+def test_attribute_that_is_no_size_in_the_code(file: Path, name: str) -> None:
+    """Its value would follow the tensors, but what the code does with it is another thing."""
+    model = Router()
+    save(Router(4), file)
+    if name != "stride":
+        model.top_k = model.window = model.depth = model.filled = 2
+        model.largest = 4
+        setattr(model, name, 2 * getattr(model, name))
+    else:
+        model.top_k = model.window = model.depth = model.filled = 2
+        model.largest = 4
+        rewrite(file, lambda manifest, _: manifest["modules"]["conv"][1].update(stride=[1, 1]))
+    assert f"'{name}' of the module" in (message := refused(file, model))
+    assert "not a size that shrinking changes" in message
+
+
+def test_size_of_a_subclass_that_its_tensors_do_not_have(file: Path) -> None:
+    save(Router(), file)
+    rewrite(file, lambda manifest, _: manifest["modules"]["conv"][1].update(out_channels=7))
+    assert "'out_channels' of the module 'conv'" in refused(file, Router())
+
+
+def test_attributes_that_are_sizes_in_the_code(file: Path) -> None:
+    small, model = Router(4), Router()
+    for each in (small, model):
+        each.top_k = each.window = each.depth = each.filled = each.largest = 2
+    save(small, file)
+    loaded = load(file, model)
+    assert (loaded.heads, loaded.parts, loaded.width, loaded.conv.out_channels) == (2, 2, 4, 4)
+
+
+def test_attribute_in_code_without_a_source(file: Path) -> None:
+    names: dict[str, Any] = {"nn": nn}
+    exec(  # as in a shell
+        "class Made(nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__()\n"
+        "        self.width = width\n"
+        "        self.layer = nn.Linear(2, width)\n"
+        "    def forward(self, x):\n"
+        "        return self.layer(x).topk(self.width)\n",
+        names,
+    )
+    save(names["Made"](4), file)
+    assert "not a size that shrinking changes" in refused(file, names["Made"](8))
+
+
 def test_save_refuses_what_is_no_plain_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(GossamerError, match="not a plain file"):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
+from gossamer.shrinking import shrink
 from gossamer.store import Manifest, load, manifest_of, read_manifest, resize_, save
 
 # torch tells which implementation it takes for them.
@@ -329,3 +330,27 @@ def test_the_same_network_gives_the_same_bytes(tmp_path: Path) -> None:
     for number in range(8):
         save(model, tmp_path / f"{number}.safetensors", provenance={"b": 1, "a": 2})
     assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
+
+
+def test_attributes_of_which_a_product_is_the_size_of_a_tensor(tmp_path: Path) -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads = self.width = 8
+            self.first, self.second = nn.Linear(4, 64), nn.Linear(64, 4)
+            with torch.no_grad():
+                for rows in (self.first.weight.view(8, 8, 4), self.first.bias.view(8, 8)):
+                    rows[:3] = 0
+                    rows[:, 6:] = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            split = torch.relu(self.first(x).view(-1, self.heads, self.width))
+            return self.second(split.reshape(-1, self.heads * self.width))
+
+    model = Heads().eval()
+    x = torch.randn(3, 4)
+    small = shrink(model, x, form="module")
+    save(small, tmp_path / "net")
+    loaded = load(tmp_path / "net", Heads())
+    assert (loaded.heads, loaded.width) == (small.heads, small.width) == (5, 6)
+    assert loaded(x).equal(small(x))

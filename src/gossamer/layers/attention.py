@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from gossamer.errors import GossamerError
+
 __all__ = ["CompactMultiheadAttention", "compact_attention", "is_compactable", "restore_attention"]
 
 
@@ -66,7 +68,10 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
         """As in `nn.MultiheadAttention`."""
         if query.is_nested:
             return self._nested(query), None
-        del is_causal  # only a hint, which comes with an attn_mask
+        if is_causal and attn_mask is None:
+            raise GossamerError("`is_causal` is a hint about `attn_mask`, which is missing. Give the mask too.")
+        if is_causal and attn_mask is not None and key_padding_mask is None and not need_weights:
+            attn_mask = torch.ones_like(attn_mask, dtype=torch.bool).triu(1)  # as in the base class, the hint counts
         batched = query.dim() == 3
         q, k, v = (self._heads(x, part, batched) for part, x in enumerate((query, key, value)))
         scores = q @ k.transpose(-2, -1) * self.full_head_dim**-0.5

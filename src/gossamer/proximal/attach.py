@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.layers import is_sharded
+from gossamer.proximal.agreement import say_missing
 from gossamer.proximal.approach import Approach, makes_zeros
 from gossamer.proximal.fused import FUSED_FROM, FusedStep, supports
 from gossamer.proximal.fused_units import FusedUnits
@@ -203,7 +204,11 @@ def _fused_step(regularizer: Regularizer, compile: Compile) -> FusedStep | None:
         return None
     weights = [(rule, rule.weight.parameter) for rule in regularizer.rules if rule.terms]
     # Do not compile for models on a GPU, which do not use the kernel.
-    kernel = load_kernel() if any(supports(rule, weight) for rule, weight in weights) else None
+    if not any(supports(rule, weight) for rule, weight in weights):
+        return None
+    kernel = load_kernel()
+    if kernel is None:
+        say_missing()
     return None if kernel is None else FusedStep(kernel)
 
 
@@ -218,6 +223,8 @@ def _fused_units(regularizer: Regularizer, compile: Compile) -> FusedUnits | Non
     ):
         return None
     kernel = load_unit_kernel()
+    if kernel is None:
+        say_missing()
     return None if kernel is None else FusedUnits(kernel)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
 from gossamer.layers import is_sharded, local_part
+from gossamer.proximal.agreement import is_missing_somewhere
 from gossamer.proximal.approach import Approach, zero_untrained_
 from gossamer.proximal.connection import Connection
 from gossamer.proximal.finite import require_finite
@@ -56,6 +58,7 @@ class ProximalStep:
         self.steps = 0
         self.fused = fused  # None: all weights take the plain implementation
         self.fused_units = fused_units  # likewise, for regularizers with units
+        self._agreed = False
         self._step_rule = step_rule
         self._schedule = schedule
         self._approach = approach
@@ -177,6 +180,7 @@ class ProximalStep:
         del args, kwargs
         connection = self._connection
         assert connection is not None  # the hook is removed with it
+        self._agree_on_the_kernel()
         if _was_skipped(optimizer) or (connection.may_nest and is_nested_step(optimizer)):
             return
         if not is_marked(optimizer):
@@ -201,6 +205,20 @@ class ProximalStep:
                 self._approach.follow(self.steps, lambda: self._moves(optimizer, places, 1.0), self._take)
             if connection.has_wrappers:
                 self._latest_zeros = {rule.name: local_part(weight) == 0 for rule, weight, _ in places}
+
+    def _agree_on_the_kernel(self) -> None:
+        """Before the first step: if a process has no kernel, none of them uses it."""
+        if not self._agreed:
+            self._agreed = True
+            if (self.fused is not None or self.fused_units is not None) and is_missing_somewhere():
+                self.fused = self.fused_units = None
+                warnings.warn(
+                    "A process has no C++ compiler, so all processes take the proximal step without the fused kernel, "
+                    "many times slower on large weights: the weights of all of them have to stay the same bit by bit. "
+                    "Install a compiler on all machines; `compile=False` silences this warning.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
     def _follow_gradients(self) -> None:
         """Those of the first weight: what is not finite anywhere behind it reaches it in the backward pass."""

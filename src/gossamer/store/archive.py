@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gossamer.errors import GossamerError
+from gossamer.files import open_plain
 from gossamer.store import strict_json
 from gossamer.store.manifest import Manifest
 from gossamer.store.sparse import decode
@@ -38,7 +38,7 @@ _UNREADABLE = (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueE
 _TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "C64": torch.complex64,
 }  # fmt: skip
 
 
@@ -118,10 +118,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
     Read, not mapped into memory: a mapped file that another process truncates kills the reader with SIGBUS.
     """
     try:
-        # Opening a pipe or a device could wait for ever, or never end.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise GossamerError("it is not a plain file. Give the path of a file that gossamer saved.")
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             start = file.read(8)
             length, nbytes = int.from_bytes(start, "little"), os.fstat(file.fileno()).st_size
             if nbytes < 8 or length > min(nbytes - 8, _LARGEST_HEADER):

@@ -12,26 +12,24 @@ from gossamer.errors import GossamerError
 from gossamer.layers import CompactMultiheadAttention, LayerKind, kind_of
 from gossamer.layers.kind import Shape
 
-__all__ = ["Shape", "Size", "check_layer", "size_attributes", "torch_kind"]
+__all__ = ["Shape", "Size", "check_layer", "is_torch_layer", "size_attributes", "torch_kind"]
 
 Size: TypeAlias = int | tuple[int, ...]
 
 
-def _is_torch_layer(module: nn.Module) -> bool:
+def is_torch_layer(module: nn.Module) -> bool:
     """Whether the class of `module` is torch's own, or ours: then we know what its attributes mean."""
     return type(module).__module__.startswith("torch.") or type(module) is CompactMultiheadAttention
 
 
 def torch_kind(module: nn.Module) -> LayerKind | None:
     """The kind of a layer of torch.nn; None for layers without sizes and for classes of the user's own."""
-    return kind_of(module) if _is_torch_layer(module) else None
+    return kind_of(module) if is_torch_layer(module) else None
 
 
-def size_attributes(module: nn.Module) -> tuple[str, ...] | None:
-    """The attributes of a torch layer that may change with its size; None when any attribute may be a size."""
-    if not _is_torch_layer(module):
-        return None
-    kind = torch_kind(module)
+def size_attributes(module: nn.Module) -> tuple[str, ...]:
+    """The attributes that change with the size of a layer of torch, or of a subclass of one; none of other modules."""
+    kind = kind_of(module)
     return kind.sizes if kind else ()
 
 

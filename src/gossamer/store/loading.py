@@ -15,9 +15,10 @@ from gossamer.layers import CompactMultiheadAttention, compact_attention, is_com
 from gossamer.store.archive import Archive, open_archive
 from gossamer.store.layer_checks import Size, check_layer
 from gossamer.store.manifest import Manifest, class_name
-from gossamer.store.sizes import SizeChange, extent, largest_size, resizing_factors, size_changes
+from gossamer.store.sizes import SizeChange, changed_sizes, extent, largest_size, size_changes
 from gossamer.store.slots import Slot, slots
 from gossamer.store.structure import check_structure
+from gossamer.store.written_sizes import WrittenSizes
 
 __all__ = ["load", "resize_"]
 
@@ -110,11 +111,11 @@ def _check_sizes(manifest: Manifest, model: nn.Module, places: Mapping[str, Slot
     limit = largest_size(shapes.values())
     all_shapes = shapes | {name: shapes[same] for name, same in manifest.ties.items()}
     present = {name: tuple(slot.tensor.shape) for name, slot in places.items() if slot.tensor is not None}
-    factors = resizing_factors(present, all_shapes)
+    changed, written = changed_sizes(present, all_shapes), WrittenSizes(model)
     changes = []
     for path, module in model.named_modules(remove_duplicate=False):
         record = manifest.modules[path]
-        changes += size_changes(path, module, record, limit, factors)
+        changes += size_changes(path, module, record, limit, changed, written)
         check_layer(path, module, record.sizes, all_shapes)
     return changes
 

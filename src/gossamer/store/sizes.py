@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 import torch
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.store.layer_checks import Shape, Size, size_attributes
+from gossamer.store.layer_checks import Shape, Size, is_torch_layer, size_attributes
 from gossamer.store.manifest import ModuleRecord
+from gossamer.store.written_sizes import WrittenSizes
 
-__all__ = ["SizeChange", "extent", "largest_size", "public_sizes", "resizing_factors", "size_changes", "within"]
+__all__ = ["SizeChange", "changed_sizes", "extent", "largest_size", "public_sizes", "size_changes", "within"]
 
 # Sizes up to this one are never absurd, however small the network.
 _ALWAYS_SANE = 2**16
@@ -56,25 +56,30 @@ def within(size: Size, limit: int) -> bool:
     return all(abs(number) <= limit for number in _numbers(size))
 
 
-def resizing_factors(present: Mapping[str, Shape], saved: Mapping[str, Shape]) -> frozenset[Fraction]:
-    """By what factors dimensions of the network's tensors differ in the file.
-
-    An attribute of a class of the user's own may be a width, a number of heads or anything else. One that follows the
-    tensors changes by the factor of some dimension of theirs; any other is not a size that shrinking has changed.
-    """
-    pairs = {
-        pair
+def changed_sizes(present: Mapping[str, Shape], saved: Mapping[str, Shape]) -> frozenset[tuple[int, int]]:
+    """The dimensions of the network's tensors that differ in the file: sizes in the model and in the file."""
+    return frozenset(
+        (old, new)
         for name in present.keys() & saved.keys()
         if len(present[name]) == len(saved[name])
-        for pair in zip(present[name], saved[name], strict=True)
-    }
-    return frozenset(Fraction(new, old) for old, new in pairs if old and old != new)
+        for old, new in zip(present[name], saved[name], strict=True)
+        if old and old != new
+    )
 
 
 def size_changes(
-    path: str, module: nn.Module, record: ModuleRecord, limit: int, factors: frozenset[Fraction]
+    path: str,
+    module: nn.Module,
+    record: ModuleRecord,
+    limit: int,
+    changed: frozenset[tuple[int, int]],
+    written: WrittenSizes,
 ) -> list[SizeChange]:
-    """What has to change in `module` to have the sizes of `record`; an error for what a smaller network cannot ask."""
+    """What has to change in `module` to have the sizes of `record`; an error for what a smaller network cannot ask.
+
+    An attribute of a class of the user's own may be a width, a number of heads or anything else. It may change if the
+    code of the class reads it as a size, and then only as some dimension of the tensors does.
+    """
     changes = []
     own = public_sizes(module)
     changeable = size_attributes(module)
@@ -88,7 +93,9 @@ def size_changes(
             )
         if present == wanted:
             continue
-        follows = name in changeable if changeable is not None else _follows(wanted, present, factors)
+        follows = name in changeable
+        if not is_torch_layer(module):  # whose sizes are not checked against its tensors afterwards
+            follows = _follows(wanted, present, changed) and (follows or written.may_include(name))
         if not follows:
             raise GossamerError(
                 f"{where} is {_said(wanted)} in the file and {present} in the model, and is not a size that shrinking "
@@ -118,9 +125,15 @@ def _is_sane(wanted: Size, present: Size, limit: int) -> bool:
     return all(new == old or 0 <= new <= limit for new, old in pairs)
 
 
-def _follows(wanted: Size, present: Size, factors: frozenset[Fraction]) -> bool:
-    pairs = zip(_numbers(wanted), _numbers(present), strict=True)
-    return all(new == old or (old != 0 and Fraction(new, old) in factors) for new, old in pairs)
+def _follows(wanted: Size, present: Size, changed: frozenset[tuple[int, int]]) -> bool:
+    """Whether each number stays, or changes by the factor of a dimension, or is a part of it before and after."""
+
+    def follows(new: int, old: int) -> bool:
+        if new == old or new <= 0 or old <= 0:
+            return new == old
+        return any(new * before == old * after or (before % old == 0 == after % new) for before, after in changed)
+
+    return all(map(follows, _numbers(wanted), _numbers(present)))
 
 
 def _numbers(size: Size) -> tuple[int, ...]:

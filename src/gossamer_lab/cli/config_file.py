@@ -18,19 +18,24 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from gossamer.errors import GossamerError
+from gossamer.files import NotPlainError, read_plain
 from gossamer_lab.cli.options import RunOptions
 from gossamer_lab.training.config import TrainingConfig
 from gossamer_lab.training.fields import settings_of
 
 __all__ = ["read_options", "to_toml"]
 
+_LARGEST = 2**20  # bytes
+
 
 def read_options(path: Path) -> dict[str, Any]:
     """The options of a file, by the names of their fields; an unknown key or a wrong type is refused."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_plain(path, _LARGEST).decode())
+    except NotPlainError as error:
+        raise GossamerError(f"{path} cannot be used: {error}. Give a file of options.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GossamerError(f"{path} is not a TOML file: {error}.") from None
+        raise GossamerError(f"{path} is not a TOML file in UTF-8: {error}.") from None
     known = _types()
     options = {}
     for key, value in values.items():

@@ -17,7 +17,7 @@ from gossamer.errors import GossamerError
 from gossamer.inference import PortableSource, export_c, native
 from gossamer.store import export_onnx
 from gossamer_lab.cli.display import Display
-from gossamer_lab.cli.networks import Comparison, Contender, StoredNetwork, compare, open_network
+from gossamer_lab.cli.networks import Comparison, Contender, StoredNetwork, compare, open_network, open_network_of
 from gossamer_lab.training import RunDirectory
 
 __all__ = ["ExportOptions", "run_export"]
@@ -41,7 +41,7 @@ def run_export(path: Path, options: ExportOptions) -> None:
     """Write the network of a run or a file as C, as ONNX or as both."""
     torch.set_num_threads(1)
     _require_usable(options)
-    stored = open_network(_network_file(path))
+    stored = _opened(path)
     display = Display(quiet=options.as_json, silent=options.quiet)
     # A blank input would test little more than the biases.
     example = torch.rand(2, *stored.example.shape[1:], generator=torch.Generator().manual_seed(0))
@@ -74,10 +74,10 @@ def _require_usable(options: ExportOptions) -> None:
             raise GossamerError(f"{target} cannot be written: there is no folder {target.parent}. Create it first.")
 
 
-def _network_file(path: Path) -> Path:
-    """The file of a network: of a run without its dead units, if it is there."""
+def _opened(path: Path) -> StoredNetwork:
+    """The network of a file or of a run: there without its dead units, if that file is there."""
     if not path.is_dir():
-        return path
+        return open_network(path)
     run = RunDirectory(path)
     found = [file for file in (run.small, run.weights) if file.exists()]
     if not found:
@@ -85,7 +85,7 @@ def _network_file(path: Path) -> Path:
             f"{path} has no trained network: it has no {run.weights.name}. "
             "Give the directory of a finished run, or a network file."
         )
-    return found[0]
+    return open_network_of(run, found[0])
 
 
 def _described(path: Path, written: PortableSource) -> dict[str, Any]:

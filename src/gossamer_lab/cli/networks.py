@@ -13,8 +13,9 @@ from gossamer.errors import GossamerError
 from gossamer.measurement import Measurement, latencies, measure
 from gossamer.store import load, read_manifest
 from gossamer_lab.networks import build, example_input
+from gossamer_lab.training import RunDirectory, TrainingConfig
 
-__all__ = ["Comparison", "Contender", "StoredNetwork", "compare", "open_network"]
+__all__ = ["Comparison", "Contender", "StoredNetwork", "compare", "open_network", "open_network_of"]
 
 # Batch sizes of the timed forward passes.
 _BATCHES = (1, 64)
@@ -84,6 +85,19 @@ def open_network(path: Path) -> StoredNetwork:
     full = build(name, torch.Generator().manual_seed(0))
     model = load(path, build(name, torch.Generator().manual_seed(0)))
     return StoredNetwork(model, full, example_input(name))
+
+
+def open_network_of(run: RunDirectory, file: Path) -> StoredNetwork:
+    """Load the network of a run from one of its files, which has to be of the run's configuration."""
+    stored = open_network(file)
+    if run.config.exists():
+        config = TrainingConfig.from_dict(read_manifest(file).provenance["config"])
+        if differences := run.read_config().differences(config):
+            raise GossamerError(
+                f"{file} does not belong to the {run.config.name} beside it, which has {', '.join(differences)}. "
+                f"Restore it from a copy, or delete {run.result.name} and resume the run, which writes it again."
+            )
+    return stored
 
 
 def compare(contenders: Mapping[str, Contender], example: Tensor) -> list[Comparison]:

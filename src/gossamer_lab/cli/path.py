@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from gossamer.errors import GossamerError
-from gossamer.files import write_atomically
 from gossamer.store import save
 from gossamer.targets import Kind
 from gossamer_lab.cli.data import download_bars
@@ -27,6 +26,7 @@ from gossamer_lab.reporting.tables import Table, percent
 from gossamer_lab.training import SETTINGS, TrainingConfig, defaults, load_dataset, regularizer_spec
 from gossamer_lab.training.metrics import versions
 from gossamer_lab.training.path import PathSettings, TradeoffPoint, from_scratch, warm_started
+from gossamer_lab.training.records import write_record
 
 __all__ = ["PathOptions", "run_path"]
 
@@ -68,7 +68,7 @@ def run_path(options: PathOptions) -> int:
         display.message("interrupted; a path is trained in one go: start it again")
         return 128 + signal.SIGINT
     result = _record(options, settings, curves)
-    write_atomically(options.output / PATH_FILE, (json.dumps(result, indent=2) + "\n").encode())
+    write_record(options.output / PATH_FILE, result)
     _show(options, curves, display)
     if options.as_json:
         print(json.dumps(result))

@@ -13,7 +13,7 @@ from gossamer.inference import native
 from gossamer.shrinking import plan
 from gossamer.store import read_manifest
 from gossamer_lab.cli.display import Display
-from gossamer_lab.cli.networks import Contender, StoredNetwork, compare, open_network
+from gossamer_lab.cli.networks import Contender, StoredNetwork, compare, open_network, open_network_of
 from gossamer_lab.training import RunDirectory, write_shrunk
 
 __all__ = ["run_measure", "run_shrink", "show_shrunk"]
@@ -27,7 +27,7 @@ def run_shrink(path: Path, *, as_json: bool, quiet: bool = False) -> None:
         raise GossamerError(
             f"{path} has no trained network: it has no {run.weights.name}. Give the directory of a finished run."
         )
-    trained = open_network(run.weights)
+    trained = open_network_of(run, run.weights)
     found = plan(trained.model, trained.example, form="module")
     shrunk = write_shrunk(found.apply(), trained.example, run, read_manifest(run.weights).provenance)
     display = Display(quiet=as_json, silent=quiet)
@@ -53,7 +53,7 @@ def run_measure(path: Path, as_json: bool) -> None:
 
 def show_shrunk(run: RunDirectory, display: Display) -> None:
     """Compare the trained network of a run with the shrunk one, as PyTorch runs it and compiled to its non-zeros."""
-    trained, shrunk = open_network(run.weights), open_network(run.small)
+    trained, shrunk = open_network_of(run, run.weights), open_network_of(run, run.small)
     _require_equal_outputs(trained, shrunk)
     if display.quiet:
         return

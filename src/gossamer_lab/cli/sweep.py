@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -21,6 +21,7 @@ from gossamer_lab.cli.workers import worker_context
 from gossamer_lab.data import obtain
 from gossamer_lab.reporting.study_report import StudyRecord, Trial
 from gossamer_lab.reporting.tables import Table, percent
+from gossamer_lab.sweeps.address import address, without_password
 from gossamer_lab.sweeps.pareto import pareto_figure, pareto_front
 from gossamer_lab.sweeps.search import Result, Search, States, failures, open_search, results, states
 from gossamer_lab.sweeps.training_trials import TrainingTrial, work_on_trainings
@@ -30,6 +31,8 @@ __all__ = ["SweepOptions", "run_sweep"]
 
 _VALIDATION = 0.2  # of the training images: the test images are not for choosing
 _SECONDS_BETWEEN_LOOKS = 1.0
+_LONGEST_NAME = 100
+_MOST_TRAININGS = 10_000
 
 
 @dataclass(frozen=True)
@@ -54,19 +57,20 @@ class SweepOptions:
 def run_sweep(options: SweepOptions) -> int:
     """Work on the study until it is finished, and return the exit code."""
     config = _configuration(options)
-    values = dict(_parsed(text, options) for text in options.vary)
+    values = _varied(options)
     for name, each in values.items():
         for value in (min(each), max(each)):  # refuses a value that is not allowed, before anything is trained
             replace(config, **{name: value})  # type: ignore[arg-type]
-    name = options.name or f"{options.dataset} {options.regularizer}"
+    _require_few(values, options.trials)
+    name = _name(options)
     settings = {name: value for name, value in asdict(config).items() if name not in values}
     search = Search(name, values, options.trials, options.seed, settings)
+    url = address(options.storage).url
     with download_bars(silent=options.quiet) as on_download:
         obtain(options.dataset, options.data_dir, on_download)
-    folder = options.output / search.name.replace(" ", "-").replace("/", "-")
+    folder = options.output / search.name.replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
-    url = _address(options.storage)
-    trial = TrainingTrial(config, folder.resolve(), options.data_dir)
+    trial = TrainingTrial(config, folder.resolve(), options.data_dir, prunes=options.trials is not None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with open_search(search, url) as study:
         try:
@@ -83,12 +87,35 @@ def run_sweep(options: SweepOptions) -> int:
     return 0
 
 
-def _address(storage: str) -> str:
-    if "://" in storage:
-        return storage
-    if "?" in storage:
-        raise GossamerError(f"`--storage` must not contain a question mark, which ends the path; received {storage!r}.")
-    return f"sqlite:///{Path(storage).resolve()}"
+def _require_few(values: Mapping[str, Sequence[float]], trials: int | None) -> None:
+    """All trainings of a study are looked at again and again, by every worker."""
+    count = math.prod(map(len, values.values())) if trials is None else trials
+    if count > _MOST_TRAININGS:
+        raise GossamerError(
+            f"These are {count:,} trainings, and a study has {_MOST_TRAININGS:,} at most. Give fewer values, or "
+            "ranges, NAME=LOW:HIGH, with fewer `--trials`."
+        )
+
+
+def _name(options: SweepOptions) -> str:
+    """The name of the study, which is that of its folder, too."""
+    name = f"{options.dataset} {options.regularizer}" if options.name is None else options.name
+    if not 0 < len(name) <= _LONGEST_NAME or name.startswith(".") or "/" in name or not name.isprintable():
+        raise GossamerError(
+            f"`--name` must be the name of a folder, of at most {_LONGEST_NAME} characters, without slashes and not "
+            f"beginning with a dot; received {name!r:.100}."
+        )
+    return name
+
+
+def _varied(options: SweepOptions) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {}
+    for text in options.vary:
+        name, numbers = _parsed(text, options)
+        if name in values:
+            raise GossamerError(f"`--vary {name}=...` is given twice. Give all values of {name!r} in one of them.")
+        values[name] = numbers
+    return values
 
 
 def _configuration(options: SweepOptions) -> TrainingConfig:
@@ -129,7 +156,7 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepO
     context: Any = worker_context()
     processes = [
         context.Process(target=work_on_trainings, args=(search, url, trial), daemon=True)
-        for _ in range(options.workers)
+        for _ in range(min(options.workers, len(search.points())))
     ]
     for process in processes:
         process.start()
@@ -165,7 +192,7 @@ def _record(
     search: Search, config: TrainingConfig, found: list[Result], ended: States, options: SweepOptions
 ) -> StudyRecord:
     varied = dict.fromkeys(search.values)
-    given = {**asdict(options), "storage": _without_password(options.storage)}
+    given = {**asdict(options), "storage": without_password(options.storage)}
     given |= {"dataset": None, "quiet": None, "as_json": None}
     return StudyRecord(
         name=search.name,
@@ -176,10 +203,6 @@ def _record(
         failed=ended.failed,
         trials=[_trial(result) for result in found],
     )
-
-
-def _without_password(storage: str) -> str:
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", storage)
 
 
 def _trial(result: Result) -> Trial:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import lzma
 import os
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from gossamer.errors import GossamerError
+from gossamer_lab.data.archives import UNREADABLE, unpacked
 from gossamer_lab.data.sources import Part, Source
 
 __all__ = ["Content", "FileState", "cache_dir", "find", "inspect", "largest_file", "read", "search_path"]
@@ -24,20 +18,6 @@ __all__ = ["Content", "FileState", "cache_dir", "find", "inspect", "largest_file
 _SYSTEM = Path("/usr/share/datasets")
 
 _COMPRESSIONS = ("", ".gz", ".xz")
-# More memory than any .xz file of a data set asks for; its header could ask for any amount.
-_XZ_MEMORY = 1 << 28
-
-# ValueError is that of names that are not UTF-8, too.
-_UNREADABLE = (
-    OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError,
-    MemoryError,
-)  # fmt: skip
-# Others have headers that ask for memory.
-_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-
-
-class _Stream(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -165,79 +145,15 @@ def _candidates(source: Source, part: Part, folders: Sequence[Path]) -> Iterator
 def _contents(source: Source, path: Path, parts: list[Part]) -> list[Content]:
     """Uncompress the given parts of one file."""
     try:
-        if path.name.endswith(".tar.gz"):
-            data = _from_tar(path, parts, largest_file(source))
-        elif path.suffix == ".zip":
-            data = _from_zip(path, parts)
-        else:
-            data = {part.name: _from_file(path, part) for part in parts}
+        data = unpacked(path, parts, largest_file(source, path.name))
     except PermissionError:
         raise
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _error(source, path, f"cannot be read ({error})") from error
     for part in parts:
         if part.name not in data:
             raise _error(source, path, f"does not hold {part.name}")
     return [Content(source, part, path, data[part.name]) for part in parts]
-
-
-def _from_file(path: Path, part: Part) -> bytes:
-    if path.suffix == ".gz":
-        with gzip.open(path) as stream:
-            return _limited(stream, part)
-    if path.suffix == ".xz":
-        decompressor = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-        with path.open("rb") as packed:
-            return decompressor.decompress(packed.read(2 * part.size + (1 << 16)), max_length=part.size + 1)
-    with path.open("rb") as plain:
-        return _limited(plain, part)
-
-
-def _from_zip(path: Path, parts: list[Part]) -> dict[str, bytes]:
-    data = {}
-    with zipfile.ZipFile(path) as archive:
-        wanted = {part.name: part for part in parts}
-        for member in archive.infolist():
-            part = wanted.pop(member.filename.rpartition("/")[2], None)  # each once: entries may share their bytes
-            if part is None:
-                continue
-            if member.compress_type not in _ZIP_METHODS:
-                raise zipfile.BadZipFile(f"{part.name} is packed by method {member.compress_type}")
-            with archive.open(member) as stream:
-                data[part.name] = _limited(stream, part)
-    return data
-
-
-def _from_tar(path: Path, parts: list[Part], limit: int) -> dict[str, bytes]:
-    """Read the parts in one pass: seeking back would uncompress everything again."""
-    wanted = {part.name: part for part in parts}
-    data = {}
-    with gzip.open(path) as unpacked, tarfile.open(fileobj=_Bounded(unpacked, limit), mode="r|") as archive:
-        for member in archive:
-            part = wanted.get(member.name.rpartition("/")[2])
-            stream = archive.extractfile(member) if part and member.isfile() else None
-            if part and stream:
-                data[part.name] = _limited(stream, part)
-    return data
-
-
-class _Bounded(io.RawIOBase):
-    """A stream that ends with an error after `limit` bytes: headers inside an archive may claim any length."""
-
-    def __init__(self, stream: _Stream, limit: int) -> None:
-        self._stream, self._left = stream, limit
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise OSError("it unpacks to more than the published files")
-        return data
-
-
-def _limited(stream: _Stream, part: Part) -> bytes:
-    """Read at most one byte more than expected, so that a decompression bomb does no harm."""
-    return stream.read(part.size + 1)
 
 
 def _error(source: Source, path: Path, problem: str) -> GossamerError:

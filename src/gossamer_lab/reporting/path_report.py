@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import GossamerError
 from gossamer.visualization import Command, Page, Run, Series, Study, check_can_write, write_page
 from gossamer_lab.training.path import TradeoffPoint
+from gossamer_lab.training.records import read_record
 
 __all__ = ["PATH_FILE", "write_path_report"]
 
 PATH_FILE = "path.json"
+_LARGEST = 2**22  # bytes
 
 
 def write_path_report(folder: Path, output: Path | None = None) -> Path:
@@ -21,9 +22,8 @@ def write_path_report(folder: Path, output: Path | None = None) -> Path:
     check_can_write(target)
     file = folder / PATH_FILE
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        page = _page(content, folder, output)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        page = _page(read_record(file, _LARGEST), folder, output)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise GossamerError(f"{file} is corrupt: {error!r}. Make it again with `gossamer path`.") from None
     return write_page(page, target)
 

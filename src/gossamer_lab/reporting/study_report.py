@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import GossamerError
-from gossamer.files import write_atomically
 from gossamer.visualization import Command, Epoch, Page, Run, Series, Study, check_can_write, write_page
 from gossamer.visualization.tradeoff import pareto_front
 from gossamer_lab.training.metrics import versions
+from gossamer_lab.training.records import read_record, write_record
 
 __all__ = ["STUDY_FILE", "StudyRecord", "Trial", "write_study_report"]
 
 STUDY_FILE = "study.json"
 
 _MOST_CURVES = 6
+_LARGEST = 2**26  # bytes: a million epochs in the histories of the trials
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StudyRecord:
     def write(self, folder: Path) -> Path:
         """Write the record into the folder of the study."""
         path = folder / STUDY_FILE
-        write_atomically(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
+        write_record(path, asdict(self))
         return path
 
     @classmethod
@@ -68,9 +68,9 @@ class StudyRecord:
         """Read the record in the folder of a study."""
         path = folder / STUDY_FILE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_record(path, _LARGEST)
             return cls(**{**content, "trials": [Trial(**trial) for trial in content["trials"]]})
-        except (ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise GossamerError(
                 f"{path} is corrupt: {error!r}. Run the sweep again; it trains nothing twice."
             ) from None

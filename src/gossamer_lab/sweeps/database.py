@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import GossamerError
+from gossamer_lab.sweeps.address import address, as_template, refused
 from gossamer_lab.sweeps.integrity import file_fault
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def open_database(url: str, heartbeat: int) -> optuna.storages.RDBStorage:
     """Open or create a database.
 
     Args:
-        url: Its address.
+        url: Its address, or the path of an SQLite file.
         heartbeat: Seconds between two heartbeats of a running trial; after two of them it is stale.
 
     Raises:
@@ -37,21 +38,20 @@ def open_database(url: str, heartbeat: int) -> optuna.storages.RDBStorage:
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
-    if url.startswith("postgresql://"):
-        url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-    is_file = url.startswith("sqlite:///")
-    reason = file_fault(url.removeprefix("sqlite:///")) if is_file else ""
+    place = address(url)
+    is_file = place.file is not None
+    reason = "" if place.file is None else file_fault(place.file)
     for attempt in range(0 if reason else 6):
         try:
             storage = optuna.storages.RDBStorage(
-                url,
+                as_template(place),
                 heartbeat_interval=heartbeat,
                 grace_period=2 * heartbeat,
                 engine_kwargs=_explicit_transactions() if is_file else None,
             )
         except ImportError:
             raise GossamerError(
-                "`--storage postgresql://...` needs psycopg, which is not installed: "
+                "`--storage postgresql://...` needs its driver, psycopg, which is not installed: "
                 "`pip install 'gossamer[postgresql]'`."
             ) from None
         except (SQLAlchemyError, RuntimeError, ValueError) as error:
@@ -63,10 +63,7 @@ def open_database(url: str, heartbeat: int) -> optuna.storages.RDBStorage:
             if is_file:
                 _lock_when_beginning(storage)
             return storage
-    raise GossamerError(
-        f"The storage cannot be opened: {reason}. Give a path, or an address such as "
-        "postgresql://user:password@host/database, of a database that exists."
-    )
+    raise refused(url, reason)
 
 
 def _explicit_transactions() -> dict[str, Any]:

@@ -30,6 +30,8 @@ class DamagedStorageError(GossamerError):
 
 def file_fault(path: str | Path) -> str:
     """Why a file is no whole SQLite database, or an empty string. A file that does not exist is created empty."""
+    if Path(path).exists() and not Path(path).is_file():
+        return "it is not a plain file"
     try:
         with closing(sqlite3.connect(path, timeout=60)) as connection:
             (answer,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -49,7 +51,9 @@ def readable(where: str) -> Iterator[None]:
     except GossamerError:
         raise
     # Optuna parses texts of the database as JSON, as names of states, as numbers.
-    except (SQLAlchemyError, OptunaError, sqlite3.Error, LookupError, ValueError, TypeError, AssertionError) as error:
+    except (
+        SQLAlchemyError, OptunaError, sqlite3.Error, LookupError, ValueError, TypeError, AssertionError, RecursionError,
+    ) as error:  # fmt: skip
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedStorageError(f"{where} cannot be read: {reason}. {_WAY_OUT}") from error
 

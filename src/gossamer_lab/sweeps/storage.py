@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from gossamer.errors import GossamerError
 from gossamer.files import staged
+from gossamer_lab.sweeps.address import Address, as_template
 from gossamer_lab.sweeps.integrity import checked, file_fault, readable, seal
 from gossamer_lab.sweeps.study import Study
 from gossamer_lab.sweeps.trials import Trial
@@ -211,7 +211,7 @@ def _connect(path: Path, *, skip_table_creation: bool) -> optuna.storages.RDBSto
     import optuna
 
     return optuna.storages.RDBStorage(
-        f"sqlite:///{quote(str(path.resolve()))}",
+        as_template(Address.of_file(path)),
         engine_kwargs={"connect_args": {"timeout": _BUSY_SECONDS}},
         skip_table_creation=skip_table_creation,
     )

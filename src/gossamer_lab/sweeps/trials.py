@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gossamer.errors import GossamerError
-from gossamer.files import write_atomically
+from gossamer.files import read_plain, write_atomically
 
 __all__ = ["Trial", "read_trials", "write_trials"]
+
+_LARGEST = 2**26  # bytes: a hundred thousand trials
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def read_trials(path: Path) -> list[Trial]:
         GossamerError: If the file cannot be read, or a line is not a trial.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_plain(path, _LARGEST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise GossamerError(f"{path} cannot be read: {error}. Give a file that `write_trials` wrote.") from None
     trials = []

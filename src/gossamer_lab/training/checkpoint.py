@@ -1,6 +1,7 @@
 """Checkpoints: a resumed run continues bit for bit.
 
-A checkpoint holds the fingerprint of the configuration and metrics that it belongs to, and the one before it is kept:
+A checkpoint holds the fingerprint of the configuration that was trained and of the metrics, not of the files that lie
+beside it when it is written, and the one before it is kept:
 a damaged file, or one of another run, is refused, and the run continues from the previous checkpoint if that is whole.
 Nothing in a file is trusted: reading one takes time and memory in proportion to its size, whoever wrote it.
 """
@@ -8,12 +9,13 @@ Nothing in a file is trusted: reading one takes time and memory in proportion to
 from __future__ import annotations
 
 import io
+import os
 import pickletools
 import re
 import shutil
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.errors import GossamerError
-from gossamer.files import staged
+from gossamer.files import open_plain, staged
 from gossamer.store import load, save
-from gossamer_lab.training.directory import RunDirectory
+from gossamer_lab.training.config import TrainingConfig
+from gossamer_lab.training.directory import RunDirectory, earlier_fingerprint, fingerprint
+from gossamer_lab.training.metrics import EpochMetrics
 from gossamer_lab.training.progress import Phase, Progress
 
 __all__ = ["Checkpoint", "discard_unusable", "load_checkpoint", "restore_optimizer", "save_checkpoint"]
@@ -68,8 +72,15 @@ class Checkpoint:
     path: Path
 
 
-def save_checkpoint(run: RunDirectory, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-    """Write the state of a run between two epochs; the last checkpoint becomes the previous one.
+def save_checkpoint(
+    run: RunDirectory,
+    config: TrainingConfig,
+    history: Sequence[EpochMetrics],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+) -> None:
+    """Write the state of a run of this configuration after these epochs; the last checkpoint becomes the previous one.
 
     No scheduler and no generator state is stored: the learning rate is a function of the progress, and the random
     numbers of an epoch are a function of seed and epoch.
@@ -80,7 +91,7 @@ def save_checkpoint(run: RunDirectory, model: nn.Module, optimizer: torch.optim.
         "progress": asdict(progress),
         "parameters": [names[parameter] for group in optimizer.param_groups for parameter in group["params"]],
         "optimizer": optimizer.state_dict(),
-        "fingerprint": run.fingerprint(progress.epoch),
+        "fingerprint": fingerprint(config, history),
     }
     content = io.BytesIO()
     torch.save(state, content)
@@ -91,10 +102,10 @@ def save_checkpoint(run: RunDirectory, model: nn.Module, optimizer: torch.optim.
             shutil.copyfile(run.checkpoint, file.with_name(run.previous_checkpoint.name))
 
 
-def load_checkpoint(run: RunDirectory, model: nn.Module) -> Checkpoint | None:
+def load_checkpoint(run: RunDirectory, config: TrainingConfig, model: nn.Module) -> Checkpoint | None:
     """Load the weights into `model`, resizing it where units were removed; return the rest of the checkpoint.
 
-    None if the run has no checkpoint yet.
+    None if the run has no checkpoint yet. A checkpoint of another configuration than this one cannot be used.
 
     Raises:
         GossamerError: If neither the last checkpoint nor the previous one can be used.
@@ -104,7 +115,7 @@ def load_checkpoint(run: RunDirectory, model: nn.Module) -> Checkpoint | None:
         if not path.exists():
             continue
         try:
-            checkpoint = _load(path, run, model)
+            checkpoint = _load(path, run, config, model)
         except GossamerError as error:
             failed = failed or error
             continue
@@ -146,7 +157,7 @@ def restore_optimizer(run: RunDirectory, optimizer: torch.optim.Optimizer, check
         ) from error
 
 
-def _load(path: Path, run: RunDirectory, model: nn.Module) -> Checkpoint:
+def _load(path: Path, run: RunDirectory, config: TrainingConfig, model: nn.Module) -> Checkpoint:
     try:
         members = _members(path)
         _check_pickle(members.get("data.pkl", b""))
@@ -154,8 +165,10 @@ def _load(path: Path, run: RunDirectory, model: nn.Module) -> Checkpoint:
         _check_memory(state, sum(map(len, members.values())))
         checkpoint = Checkpoint(_progress(state["progress"]), state["parameters"], state["optimizer"], path)
         # Runs of earlier versions have no checksums, and their checkpoints no fingerprint.
-        expected = run.fingerprint(checkpoint.progress.epoch) if "fingerprint" in state or run.is_sealed() else None
-        if state.get("fingerprint") != expected:
+        has_fingerprint = "fingerprint" in state or run.is_sealed()
+        history = run.read_metrics(checkpoint.progress.epoch)
+        expected = (fingerprint(config, history), earlier_fingerprint(config, history))
+        if has_fingerprint and state.get("fingerprint") not in expected:
             raise GossamerError(f"it does not belong to the {run.config.name} and {run.metrics.name} beside it")
         _unpack(state["model"], model)
         if sorted(checkpoint.parameters) != sorted(name for name, _ in model.named_parameters()):
@@ -197,11 +210,11 @@ def _unpack(packed: Tensor, model: nn.Module) -> None:
 
 def _members(path: Path) -> dict[str, bytes]:
     """Read the members of the archive by their names in its folder, and verify the checksums, unlike `torch.load`."""
-    with zipfile.ZipFile(path) as archive:
+    with open_plain(path) as file, zipfile.ZipFile(file) as archive:
         listed = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in listed):
             raise GossamerError("it is compressed, which no checkpoint is")
-        if sum(max(member.file_size, member.compress_size) for member in listed) > path.stat().st_size:
+        if sum(max(member.file_size, member.compress_size) for member in listed) > os.fstat(file.fileno()).st_size:
             raise GossamerError("it would unpack to more than its own size")
         names = {member.filename.partition("/")[2]: member for member in listed}
         return {name: archive.read(member) for name, member in names.items() if _MEMBER.fullmatch(name)}

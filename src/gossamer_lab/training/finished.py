@@ -30,8 +30,11 @@ def finished_run(
         dataset: Gives the data set of the configuration; not called if the run has its result.
         on_epoch: Called with the metrics of each epoch of a run without a result, those before an interruption too.
     """
-    run = open_run(path, config, resume=True)
-    if not run.result.exists():
+    run = RunDirectory(path)
+    if run.result.exists() and run.config.exists():
+        run.require(config)
+    else:
+        open_run(path, config, resume=True)
         images = dataset(config)
         model, regularizer = assemble(config, images)
         for metrics in train(model, images, regularizer, config, run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -30,7 +30,7 @@ from gossamer_lab.training.checkpoint import (
     save_checkpoint,
 )
 from gossamer_lab.training.config import TrainingConfig
-from gossamer_lab.training.directory import RunDirectory
+from gossamer_lab.training.directory import RunDirectory, fingerprint
 from gossamer_lab.training.metrics import EpochMetrics, RunResult
 from gossamer_lab.training.processes import data_parallel, from_leader, in_all, leads, own_part, process_count, summed
 from gossamer_lab.training.progress import Progress, learning_rate
@@ -60,7 +60,7 @@ class DivergedError(GossamerError):
 
 def train(
     model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
-) -> Iterator[EpochMetrics]:
+) -> Generator[EpochMetrics, None, None]:
     """Train `model`, write the files of the run, and yield the metrics of each epoch as it ends.
 
     An interrupted run is resumed from its checkpoint, and the metrics of its earlier epochs are yielded first. A
@@ -95,7 +95,7 @@ def _train(
     model: nn.Module, dataset: Dataset, regularizer: Regularizer | None, config: TrainingConfig, run: RunDirectory
 ) -> Iterator[EpochMetrics]:
     full = measure(model, dataset.example)
-    checkpoint = in_all(lambda: load_checkpoint(run, model))
+    checkpoint = in_all(lambda: load_checkpoint(run, config, model))
     from_leader(lambda: discard_unusable(run, checkpoint))
     to_channels_last(model)
     optimizer = _optimizer(model, config, checkpoint)
@@ -139,8 +139,8 @@ def _train(
         )
         progress = progress.after(loss if progress.phase == "hold" else loss + penalty, config)
 
-        saved = from_leader(partial(_write_epoch, run, metrics, model, optimizer, progress, saved))
         history.append(metrics)
+        saved = from_leader(partial(_write_epoch, run, config, history, model, optimizer, progress, saved))
         yield metrics
 
     reached = None if proximal is None else proximal.reached
@@ -277,18 +277,19 @@ def _require_finite(objective: float, epoch: int) -> None:
 
 def _write_epoch(
     run: RunDirectory,
-    metrics: EpochMetrics,
+    config: TrainingConfig,
+    history: list[EpochMetrics],
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     saved: float,
 ) -> float:
     """Write the metrics and, unless one was written a moment ago, a checkpoint; return when the last one was."""
-    run.append_metrics(metrics)  # before the checkpoint: a run that is killed in between repeats them
+    run.append_metrics(history[-1])  # before the checkpoint: a run that is killed in between repeats them
     if progress.phase != "done" and time.perf_counter() - saved < _CHECKPOINT_SECONDS:
         return saved
     run.sync_metrics()
-    save_checkpoint(run, model, optimizer, progress)
+    save_checkpoint(run, config, history, model, optimizer, progress)
     return time.perf_counter()
 
 
@@ -321,5 +322,6 @@ def _write_results(
             measurement=measurement.to_dict(),
             small=asdict(write_shrunk(shrunk, dataset.example, run, provenance)),
             target=None if reached is None else reached.to_dict(),
+            fingerprint=fingerprint(config, history),
         )
     )

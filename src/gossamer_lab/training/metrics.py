@@ -70,6 +70,7 @@ class RunResult:
         small: The network without its dead units: the fields of `ShrunkNetwork`.
         target: With a target, the fields of `gossamer.Reached`.
         versions: Versions of Python, torch and this package.
+        fingerprint: That of the configuration and the metrics of the run; None in runs of earlier versions.
     """
 
     dataset: str
@@ -85,3 +86,4 @@ class RunResult:
     small: dict[str, Any]
     target: dict[str, Any] | None = None
     versions: dict[str, str] = field(default_factory=versions)
+    fingerprint: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import fields
@@ -64,7 +65,7 @@ def test_every_option_can_be_in_the_file(tmp_path: Path) -> None:
         ("epochs = true", "'epochs' must be of type int; received True"),
         ("config = 'other.toml'", "there is no option 'config'"),
         ("epochs = ", "is not a TOML file"),
-        (f"epochs = {'[' * 5000}", "is not a TOML file: maximum recursion depth"),
+        (f"epochs = {'[' * 5000}", "is not a TOML file in UTF-8: maximum recursion depth"),
     ],
 )
 def test_a_wrong_file(tmp_path: Path, text: str, complaint: str) -> None:
@@ -81,3 +82,12 @@ def test_a_file_that_is_not_there_and_a_data_set_that_is_not_named(
     (tmp_path / "empty.toml").write_text("")
     assert gossamer("train", "--config", tmp_path / "empty.toml") == 2
     assert "Name a data set" in capsys.readouterr().err
+
+
+def test_a_file_that_never_ends_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 2**40)
+    for name, reason in (("pipe", "not a plain file"), ("large", "more than")):
+        with pytest.raises(GossamerError, match=f"{name} cannot be used.*{reason}"):
+            read_options(tmp_path / name)

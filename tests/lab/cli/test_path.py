@@ -13,6 +13,7 @@ from gossamer.errors import GossamerError
 from gossamer_lab.cli import app
 from gossamer_lab.cli.path import PathOptions, run_path
 from gossamer_lab.reporting.path_report import write_path_report
+from gossamer_lab.training.checksum import unsealed
 
 EARLIER = Path(__file__).parents[2] / "fixtures" / "path_1"
 
@@ -32,7 +33,7 @@ def test_points_networks_figure_and_page(
 ) -> None:
     run_path(options(output=tmp_path / "path", compare=True))
     result = json.loads(capsys.readouterr().out)
-    assert result == json.loads((tmp_path / "path" / "path.json").read_text())
+    assert result == unsealed(json.loads((tmp_path / "path" / "path.json").read_text()))
     path, scratch = result["points"]["path"], result["points"]["from scratch"]
     assert [point["size"] for point in path] == [1.0, 0.3, 0.1]
     assert [point["size"] for point in scratch] == [0.3, 0.1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import GossamerError
-from gossamer_lab.cli.sweep import SweepOptions, _without_password, run_sweep
+from gossamer_lab.cli.sweep import SweepOptions, run_sweep
 from gossamer_lab.training import RunDirectory
 
 
@@ -114,16 +114,18 @@ def test_workers_end_with_a_command_that_is_killed(command, tmp_path):
         ({"vary": ("strength=1e-3,1e-2",), "trials": 4}, "LOW:HIGH"),
         ({"vary": ("strength=1e-2:1e-3",), "trials": 4}, "LOW:HIGH"),
         ({"storage": "x?.db"}, "must not contain a question mark"),
-        ({"storage": "mysterious://host/x"}, "cannot be opened"),
+        ({"storage": "mysterious://host/x"}, "SQLite files and on PostgreSQL servers"),
+        ({"vary": ("strength=1e-3", "strength=1e-2")}, "`--vary strength=...` is given twice"),
+        ({"vary": ("strength=1e-3:1e-2",), "trials": 10**9}, "1,000,000,000 trainings, and a study has 10,000"),
+        ({"vary": tuple(f"{name}={','.join(f'0.{n:03}' for n in range(1, 500))}" for name in "as")}, "249,001"),
+        ({"name": ".."}, r"`--name` must be the name of a folder.*received '\.\.'"),
+        ({"name": "a/../../b"}, "`--name` must be the name of a folder"),
+        ({"name": ""}, "`--name` must be the name of a folder"),
+        ({"name": "a\nb"}, "`--name` must be the name of a folder"),
     ],
 )
 def test_bad_options_are_refused(given, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(GossamerError, match=words):
         run_sweep(options(**given))
-
-
-def test_a_password_is_not_written_down():
-    assert _without_password("postgresql://user:se/cret@host/db") == "postgresql://user@host/db"
-    assert _without_password("postgresql://user@host:5432/db") == "postgresql://user@host:5432/db"
-    assert _without_password("folder/sweep.db") == "folder/sweep.db"
+    assert not list(tmp_path.iterdir())

@@ -103,7 +103,7 @@ def kinds(folder: Path) -> list[Kind]:
 
     def checkpoint() -> Any:
         model = network()
-        found = load_checkpoint(run, model)
+        found = load_checkpoint(run, _CONFIG, model)
         assert found is not None
         return state_of(model), found.progress, found.parameters, repr(found.optimizer)
 

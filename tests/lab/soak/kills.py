@@ -169,7 +169,8 @@ def contents(run: RunDirectory) -> dict[str, object]:
     metrics = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     for record in (result, *metrics):
         record.pop("seconds")
-        record.pop("sha256")  # covers the seconds
+        record.pop("sha256")  # covers the seconds, as the fingerprint does
+    result.pop("fingerprint")
     result["small"] = {name: value for name, value in result["small"].items() if "seconds" not in name}
     return {
         "weights": run.weights.read_bytes(),

@@ -312,6 +312,12 @@ def test_front_and_poor_trials(tmp_path):
     assert is_poor([(0.5, 0.9), (0.3, 0.6)], others)
     assert not is_poor([(0.5, 0.9), (0.3, 0.4)], others)
     assert not is_poor([(0.5, 0.9), (0.3, 0.6)], others[:3])
+    assert is_poor([(0.3, 0.6)], [[(0.2, 0.5)]] * 2 + [[(0.9, 0.9)]] * 2)
+    assert not is_poor([(0.3, 0.6)], [[(0.2, 0.5)]] * 2 + [[(0.9, 0.9)]] * 3)
+    # Nothing is zero yet: a large error may be that of a strong penalty.
+    assert not is_poor([(0.3, 1.0)], [[(0.2, 1.0)]] * 4)
+    # Compared after as many epochs: those that ended before have no say.
+    assert not is_poor([(0.3, 0.6), (0.3, 0.6)], [[(0.2, 0.5)]] * 4)
 
 
 def test_another_worker_creates_the_tables_at_the_same_moment(tmp_path, monkeypatch):

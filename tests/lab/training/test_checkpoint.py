@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from gossamer_lab.training import (
 
 StartTraining = Callable[..., Iterator[EpochMetrics]]
 
+CONFIG = TrainingConfig(dataset="blobs", regularizer="l1", strength=3e-2, epochs=10, batch_size=16)
 PROGRESS = Progress(epoch=0, phase="hold", phase_epoch=1, objective=0.1 + 0.2)
 
 
@@ -50,10 +53,10 @@ def test_model_optimizer_and_progress_come_back_bit_by_bit(
 ) -> None:
     model = small_network()
     optimizer = trained(model)
-    save_checkpoint(run, model, optimizer, PROGRESS)
+    save_checkpoint(run, CONFIG, [], model, optimizer, PROGRESS)
     other = small_network()
     other_optimizer = torch.optim.SGD(other.parameters(), lr=0.01, momentum=0.9)
-    checkpoint = load_checkpoint(run, other)
+    checkpoint = load_checkpoint(run, CONFIG, other)
     assert checkpoint.progress == PROGRESS
     assert checkpoint.parameters == ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
     restore_optimizer(run, other_optimizer, checkpoint)
@@ -68,7 +71,7 @@ def test_damage_anywhere_is_one_clear_error(run: RunDirectory, small_network: Ca
     model = small_network()
     optimizer = trained(model)
     path = run.checkpoint
-    save_checkpoint(run, model, optimizer, PROGRESS)
+    save_checkpoint(run, CONFIG, [], model, optimizer, PROGRESS)
     whole = path.read_bytes()
     with zipfile.ZipFile(io.BytesIO(whole)) as archive:
         tensor = next(info for info in archive.infolist() if info.filename.endswith("data/0"))
@@ -77,17 +80,17 @@ def test_damage_anywhere_is_one_clear_error(run: RunDirectory, small_network: Ca
     for damaged in (b"", b"not an archive", whole[: len(whole) // 2], flipped):
         path.write_bytes(damaged)
         with pytest.raises(GossamerError, match=r"checkpoint\.pt is corrupt.*--overwrite"):
-            load_checkpoint(run, model)
+            load_checkpoint(run, CONFIG, model)
 
 
 def test_a_checkpoint_of_another_network_is_one_clear_error(
     run: RunDirectory, small_network: Callable[[], nn.Module]
 ) -> None:
     other = nn.Linear(6, 3)
-    save_checkpoint(run, other, trained(other), PROGRESS)
+    save_checkpoint(run, CONFIG, [], other, trained(other), PROGRESS)
     model = small_network()
     with pytest.raises(GossamerError, match="another run"):
-        load_checkpoint(run, model)
+        load_checkpoint(run, CONFIG, model)
 
 
 def test_a_network_that_was_made_smaller_comes_back_small(
@@ -99,9 +102,9 @@ def test_a_network_that_was_made_smaller_comes_back_small(
         model.hidden.weight[4:] = 0
         model.hidden.bias[4:] = 0
     shrink_(model, torch.ones(2, 6), optimizer=optimizer)
-    save_checkpoint(run, model, optimizer, PROGRESS)
+    save_checkpoint(run, CONFIG, [], model, optimizer, PROGRESS)
     other = small_network()
-    checkpoint = load_checkpoint(run, other)
+    checkpoint = load_checkpoint(run, CONFIG, other)
     assert other.hidden.weight.shape == (4, 6)
     assert torch.equal(other.eval()(torch.ones(2, 6)), model.eval()(torch.ones(2, 6)))
     named = dict(other.named_parameters())
@@ -122,7 +125,7 @@ def test_no_code_in_a_checkpoint_is_run(
     torch.save({"model": _Hostile()}, run.checkpoint)
     model = small_network()
     with pytest.raises(GossamerError, match="corrupt"):
-        load_checkpoint(run, model)
+        load_checkpoint(run, CONFIG, model)
     assert not (tmp_path / "hostile").exists()
 
 
@@ -131,7 +134,7 @@ def test_there_is_a_whole_checkpoint_at_every_moment(
 ) -> None:
     model = small_network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    save_checkpoint(run, model, optimizer, PROGRESS)
+    save_checkpoint(run, CONFIG, [], model, optimizer, PROGRESS)
     first = run.checkpoint.read_bytes()
     renamed = []
 
@@ -143,13 +146,13 @@ def test_there_is_a_whole_checkpoint_at_every_moment(
     with torch.no_grad():
         model.hidden.weight += 1
     monkeypatch.setattr("os.replace", replace_file)
-    save_checkpoint(run, model, optimizer, PROGRESS)
+    save_checkpoint(run, CONFIG, [], model, optimizer, PROGRESS)
     assert [path for path in renamed if path.parent == run.path] == [run.previous_checkpoint, run.checkpoint]
     assert run.previous_checkpoint.read_bytes() == first != run.checkpoint.read_bytes()
 
 
 def test_no_checkpoint_yet(run: RunDirectory, small_network: Callable[[], nn.Module]) -> None:
-    assert load_checkpoint(run, small_network()) is None
+    assert load_checkpoint(run, CONFIG, small_network()) is None
 
 
 def stopped(start: StartTraining, path: Path, config: TrainingConfig) -> RunDirectory:
@@ -224,6 +227,34 @@ def test_files_of_a_run_are_bound_to_each_other(start: StartTraining, config: Tr
     assert "does not belong" in resumed()
 
 
+def test_a_checkpoint_is_of_the_configuration_that_was_trained(
+    start: StartTraining, config: TrainingConfig, tmp_path: Path
+) -> None:
+    training = start(tmp_path, config)
+    next(training)
+    other = replace(config, seed=1)
+    RunDirectory(tmp_path).write_config(other)  # by someone who does not know of the run
+    list(islice(training, 3))
+    training.close()
+    with pytest.raises(GossamerError, match=r"checkpoint\.pt .*does not belong to the config\.json") as caught:
+        list(start(tmp_path, other, resume=True))
+    assert "--overwrite" in str(caught.value)
+
+
+def test_a_checkpoint_of_the_version_before_is_resumed(
+    start: StartTraining, config: TrainingConfig, finished: RunDirectory, tmp_path: Path
+) -> None:
+    run = stopped(start, tmp_path, config)
+    state = torch.load(run.checkpoint, weights_only=True)
+    text = config.to_json() + "".join(json.dumps(asdict(line)) for line in run.read_metrics(5))
+    earlier = hashlib.sha256(text.encode()).hexdigest()
+    assert state["fingerprint"] != earlier
+    torch.save({**state, "fingerprint": earlier}, run.checkpoint)
+    run.previous_checkpoint.unlink()
+    list(start(tmp_path, resume=True))
+    assert run.weights.read_bytes() == finished.weights.read_bytes()
+
+
 def write_archive(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in members.items():
@@ -234,7 +265,7 @@ def write_archive(path: Path, members: dict[str, bytes], compression: int = zipf
 def members(run: RunDirectory, small_network: Callable[[], nn.Module]) -> dict[str, bytes]:
     """What is in the archive of a checkpoint."""
     model = small_network()
-    save_checkpoint(run, model, trained(model), PROGRESS)
+    save_checkpoint(run, CONFIG, [], model, trained(model), PROGRESS)
     with zipfile.ZipFile(run.checkpoint) as archive:
         return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
 
@@ -268,7 +299,7 @@ def test_a_pickle_that_asks_for_more_than_it_holds(
 ) -> None:
     write_archive(run.checkpoint, {**members, "data.pkl": b"\x80\x02" + pickle})
     with pytest.raises(GossamerError, match=rf"checkpoint\.pt is corrupt.*{found}.*--overwrite"):
-        load_checkpoint(run, small_network())
+        load_checkpoint(run, CONFIG, small_network())
 
 
 def test_tensors_that_claim_more_than_is_stored(
@@ -280,7 +311,7 @@ def test_tensors_that_claim_more_than_is_stored(
     for model in (torch.zeros(1, dtype=torch.uint8).expand(2**31), [stored.view(64, 64) for _ in range(4)]):
         torch.save({**whole, "model": model}, run.checkpoint)
         with pytest.raises(GossamerError, match=r"its tensors claim .* bytes, and only .* are stored"):
-            load_checkpoint(run, small_network())
+            load_checkpoint(run, CONFIG, small_network())
 
 
 def test_an_archive_that_unpacks_to_more_than_it_is(
@@ -288,14 +319,14 @@ def test_an_archive_that_unpacks_to_more_than_it_is(
 ) -> None:
     write_archive(run.checkpoint, {**members, "data/9": bytes(2**20)}, zipfile.ZIP_DEFLATED)
     with pytest.raises(GossamerError, match="compressed"):
-        load_checkpoint(run, small_network())
+        load_checkpoint(run, CONFIG, small_network())
     write_archive(run.checkpoint, members)
     content = run.checkpoint.read_bytes()
     entry = content.rindex(b"PK\x01\x02")  # the last entry of the directory; its sizes are at 20 and 24
     size = (2**30).to_bytes(4, "little")
     run.checkpoint.write_bytes(content[: entry + 20] + 2 * size + content[entry + 28 :])
     with pytest.raises(GossamerError, match="more than its own size"):
-        load_checkpoint(run, small_network())
+        load_checkpoint(run, CONFIG, small_network())
 
 
 def test_one_member_is_not_many_storages(
@@ -305,7 +336,7 @@ def test_one_member_is_not_many_storages(
     assert pickle != members["data.pkl"]
     write_archive(run.checkpoint, {**members, "data.pkl": pickle, "data/a": members["data/0"]})
     with pytest.raises(GossamerError, match=r"is corrupt.*data/A"):
-        load_checkpoint(run, small_network())
+        load_checkpoint(run, CONFIG, small_network())
 
 
 def test_what_is_loaded_is_what_was_checked(
@@ -316,7 +347,7 @@ def test_what_is_loaded_is_what_was_checked(
     torch.save({}, other, _use_new_zipfile_serialization=False)
     # A zip archive may follow anything; torch looks at the start of the file.
     run.checkpoint.write_bytes(other.getvalue() + run.checkpoint.read_bytes())
-    checkpoint = load_checkpoint(run, small_network())
+    checkpoint = load_checkpoint(run, CONFIG, small_network())
     assert checkpoint is not None
     assert checkpoint.progress == PROGRESS
 
@@ -354,7 +385,7 @@ def test_a_checkpoint_with_whole_checksums_and_a_strange_state(
     run: RunDirectory, small_network: Callable[[], nn.Module], path: tuple[Any, ...], value: object, found: str
 ) -> None:
     model = small_network()
-    save_checkpoint(run, model, trained(model), PROGRESS)
+    save_checkpoint(run, CONFIG, [], model, trained(model), PROGRESS)
     state = torch.load(run.checkpoint, weights_only=True)
     change(state, path, value)
     limit = sys.getrecursionlimit()
@@ -366,7 +397,7 @@ def test_a_checkpoint_with_whole_checksums_and_a_strange_state(
 
 
 def resume(run: RunDirectory, model: nn.Module) -> None:
-    checkpoint = load_checkpoint(run, model)
+    checkpoint = load_checkpoint(run, CONFIG, model)
     assert checkpoint is not None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     restore_optimizer(run, optimizer, checkpoint)

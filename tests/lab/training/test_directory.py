@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gossamer.errors import GossamerError
-from gossamer_lab.training import EpochMetrics, RunDirectory, RunResult, TrainingConfig, clear, open_run
+from gossamer_lab.training import EpochMetrics, RunDirectory, RunResult, TrainingConfig, clear, directory, open_run
+from gossamer_lab.training.checksum import sealed
+
+StartTraining = Callable[..., Iterator[EpochMetrics]]
 
 EPOCH = EpochMetrics(
     epoch=1,
@@ -216,3 +223,119 @@ def test_a_digit_that_was_changed_is_noticed_without_the_checkpoint(tmp_path: Pa
     run.result.write_text(run.result.read_text().replace('"accuracy": 0.5', '"accuracy": 0.9'))
     with pytest.raises(GossamerError, match=r"result\.json is corrupt: its checksum differs"):
         run.read_result()
+
+
+def test_of_two_commands_that_start_at_one_moment_one_is_refused(
+    tmp_path: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse = directory._refuse_foreign_files
+
+    def other_starts(run: RunDirectory) -> None:
+        monkeypatch.setattr(directory, "_refuse_foreign_files", refuse)
+        refuse(run)
+        open_run(tmp_path, config)
+
+    monkeypatch.setattr(directory, "_refuse_foreign_files", other_starts)
+    with pytest.raises(GossamerError, match="already holds a run"):
+        open_run(tmp_path, replace(config, seed=1))
+    assert RunDirectory(tmp_path).read_config() == config
+
+
+def test_a_run_in_progress_is_not_opened(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path, config)
+    with run.lock(), pytest.raises(GossamerError, match="in progress"):
+        open_run(tmp_path, config, resume=True)
+
+
+@pytest.fixture
+def copy(finished: RunDirectory, tmp_path: Path) -> RunDirectory:
+    shutil.copytree(finished.path, tmp_path / "copy")
+    return RunDirectory(tmp_path / "copy")
+
+
+def test_a_result_belongs_to_its_run(
+    copy: RunDirectory, start: StartTraining, config: TrainingConfig, tmp_path: Path
+) -> None:
+    list(start(tmp_path / "other", replace(config, seed=1)))
+    other = RunDirectory(tmp_path / "other")
+    for file in ("result", "metrics", "config"):
+        target: Path = getattr(copy, file)
+        before = target.read_bytes()
+        shutil.copyfile(getattr(other, file), target)
+        for read in (copy.read_result, copy.read_metrics):
+            with pytest.raises(GossamerError, match=r"result\.json does not belong to the config\.json and metrics"):
+                read()
+        target.write_bytes(before)
+    assert copy.read_result().epochs == len(copy.read_metrics()) == 10
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, make_pipe], ids=["folder", "pipe"])
+def test_what_is_no_plain_file_is_one_clear_error(
+    copy: RunDirectory, start: StartTraining, make: Callable[[Path], None]
+) -> None:
+    readers = {copy.config: copy.read_config, copy.metrics: copy.read_metrics, copy.result: copy.read_result}
+    for file in copy.files:
+        kept = file.read_bytes() if file.exists() else None
+        file.unlink(missing_ok=True)
+        make(file)
+        for each in (
+            lambda: list(start(copy.path, resume=True)),
+            lambda: clear(copy.path),
+            *filter(None, [readers.get(file)]),
+        ):
+            with pytest.raises(GossamerError, match=f"{file.name}.*(not a plain file|Is a directory)"):
+                each()
+        os.rmdir(file) if make is Path.mkdir else file.unlink()
+        if kept is not None:
+            file.write_bytes(kept)
+    assert copy.read_result().epochs == 10
+
+
+def test_a_pipe_is_no_folder(tmp_path: Path, config: TrainingConfig) -> None:
+    os.mkfifo(tmp_path / "run")
+    with pytest.raises(GossamerError, match="is a file"):
+        open_run(tmp_path / "run", config)
+
+
+@pytest.mark.parametrize("name", ["config", "metrics", "result"])
+def test_absurd_files_are_not_read(copy: RunDirectory, name: str) -> None:
+    file: Path = getattr(copy, name)
+    read = {"config": copy.read_config, "metrics": copy.read_metrics, "result": copy.read_result}[name]
+    os.truncate(file, 2**40)  # takes no space on the disk
+    with pytest.raises(GossamerError, match=rf"{file.name} .*has more than"):
+        read()
+    file.write_text("[" * 100_000)
+    with pytest.raises(GossamerError, match=file.name):
+        read()
+
+
+@pytest.mark.parametrize(("field", "value"), [("loss", "low"), ("epoch", 1.0), ("units_alive", {"a": []}), ("x", 1)])
+def test_metrics_of_other_types_are_one_clear_error(
+    tmp_path: Path, config: TrainingConfig, field: str, value: object
+) -> None:
+    run = open_run(tmp_path, config)
+    run.append_metrics(EPOCH)
+    values = json.loads(run.metrics.read_text())
+    del values["sha256"]
+    run.metrics.write_text(json.dumps(sealed({**values, field: value})) + "\n")
+    with pytest.raises(GossamerError, match=rf"metrics\.jsonl is corrupt.*'{field}'"):
+        run.read_metrics()
+
+
+def test_a_configuration_that_is_not_utf_8_is_one_clear_error(tmp_path: Path, config: TrainingConfig) -> None:
+    run = open_run(tmp_path, config)
+    run.config.write_bytes(run.config.read_bytes().replace(b"blobs", b"bl\xf6bs"))
+    with pytest.raises(GossamerError, match=r"config\.json cannot be used: it is not text in UTF-8\. Restore the file"):
+        run.read_config()
+
+
+def test_fields_with_their_defaults_are_no_part_of_a_fingerprint(config: TrainingConfig) -> None:
+    """A version that adds a field has to read the runs of this one."""
+    known = directory.fingerprint(config, [EPOCH])
+    assert known == "3b476ef602eb61b582f934323ef500a232e0b8f55674945aaf1388e3f73d034c"
+    others = [(replace(config, regrow=True), [EPOCH]), (config, [replace(EPOCH, strength=1.0)]), (config, [])]
+    assert len({known, *(directory.fingerprint(*each) for each in others)}) == 4

@@ -163,7 +163,8 @@ class Analysis:
         if node not in self._stored:
             tensors = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor | tuple | list)]
             computed = node.op == "call_function" and all(self.is_stored(n) for n in tensors)
-            self._stored[node] = computed or node in self.traced.states or node.op == "get_attr"
+            given = node in self.traced.states or node in self.traced.constants
+            self._stored[node] = computed or given or node.op == "get_attr"
         return self._stored[node]
 
     def caller(self, node: fx.Node) -> nn.Module:

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
-from gossamer.shrinking.analyse.domain import constant_value
+from gossamer.shrinking.analyse.domain import compress, constant_value
 from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.attention import einsum, matmul, matmul_with_mask, scaled_dot_product_attention
 from gossamer.shrinking.analyse.rules.cells import CELLS, recurrent_cell
 from gossamer.shrinking.analyse.rules.creation import CREATORS, create
 from gossamer.shrinking.analyse.rules.embedding import embedding, embedding_bag
-from gossamer.shrinking.analyse.rules.indexing import gather, index_select
+from gossamer.shrinking.analyse.rules.indexing import SCATTERS, gather, index_select, scatter
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, linear
 from gossamer.shrinking.analyse.rules.norms import (
     batch_norm,
@@ -29,7 +29,7 @@ from gossamer.shrinking.analyse.rules.norms import (
     instance_norm,
     layer_norm,
 )
-from gossamer.shrinking.analyse.rules.pointwise import dropout, glu, is_pointwise, pointwise, prelu
+from gossamer.shrinking.analyse.rules.pointwise import dropout, glu, is_pointwise, overwrite, pointwise, prelu
 from gossamer.shrinking.analyse.rules.products import grouped_product
 from gossamer.shrinking.analyse.rules.recurrent import RECURRENT, recurrent
 from gossamer.shrinking.analyse.rules.spatial import SPATIAL, over_dims, over_space, pad
@@ -72,6 +72,9 @@ RULES: dict[Any, Rule] = {
     aten.index.Tensor: gather,
     aten.index_select.default: index_select,
     aten.glu.default: glu,
+    aten.fill.Scalar: overwrite,
+    aten.fill.Tensor: overwrite,
+    aten.copy.default: overwrite,
     aten.embedding_bag.default: embedding_bag,
     aten.embedding_bag.padding_idx: embedding_bag,
     aten.mean.dim: over_dims,
@@ -92,6 +95,7 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys(RECURRENT, recurrent),
     **dict.fromkeys(CELLS, recurrent_cell),
     **dict.fromkeys(CONVOLUTIONS, convolution),
+    **dict.fromkeys(SCATTERS, scatter),
     **dict.fromkeys(SPATIAL, over_space),
     **dict.fromkeys(VIEWS, view),
 }
@@ -106,6 +110,11 @@ _SIZES_AT: dict[Any, int] = {
     aten.unflatten.int: 2,
     aten.expand.default: 1,
     aten.zeros.default: 0,
+    aten.ones.default: 0,
+    aten.full.default: 0,
+    aten.new_zeros.default: 1,
+    aten.new_ones.default: 1,
+    aten.new_full.default: 1,
     aten.split.Tensor: 1,
     aten.split.sizes: 1,
     aten.split_with_sizes.default: 1,
@@ -135,7 +144,7 @@ def analyse(
         for node in traced.graph.nodes:
             if node.op == "placeholder":
                 if node not in traced.states:
-                    analysis.values[node] = analysis.unknown_result(node)
+                    analysis.values[node] = _graph_input(analysis, node)
             elif node.op == "get_attr":
                 analysis.values[node] = _graph_constant(analysis, node)
             elif node.op == "call_function" and _is_of_parameters(analysis, node):
@@ -192,6 +201,14 @@ def _number(analysis: Analysis, node: fx.Node) -> Any:
     if callable(target) and all(isinstance(n, int | float | bool) for n in operands):
         return target(*analysis.numbers(node.args), **analysis.numbers(node.kwargs))
     return analysis.opaque(node, f"there is no rule for {node.target}")
+
+
+def _graph_input(analysis: Analysis, node: fx.Node) -> Any:
+    """An input of the model, or a tensor that the exporter lifted; in training a forward may write into the latter."""
+    tensor = analysis.traced.constants.get(node)
+    if tensor is None or analysis.training:
+        return analysis.unknown_result(node)
+    return constant_value(compress(tensor.detach().cpu()))
 
 
 def _graph_constant(analysis: Analysis, node: fx.Node) -> Any:

@@ -5,9 +5,11 @@
     in_place     the model itself made smaller, with undo
     optimizer    optimizer state and registered state, sliced like their parameters
     guards       what a graph takes for granted about its inputs, checked at each call
+    definition   the arguments of a graph, at the places that they have in the model
     dims         the dimensions of the inputs, and which of them change together
     probes       random inputs, of the sizes of the example and of other sizes
     further      further sizes, at which numbers round and branches are taken
+    conditioning calls at which rounding decides, which show nothing
     verify       the outputs of the full model, and the comparison with them
     dead_biases  biases of dead units set to zero, an option before shrinking
 

@@ -33,6 +33,8 @@ _SMALL, _GROWTH = 2**10, 64
 """A call may have as many elements, or this multiple of the example's; attention takes their square."""
 _SHARE = 0.5
 """All of these calls together have this share of the elements of an example that is not cheap."""
+_FEWEST, _WEIGHTS = 2, 10**8
+"""There are a few of these calls, and more as long as they together read this many parameters: each reads all."""
 
 
 def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: IndexRanges) -> list[Probe]:
@@ -42,6 +44,7 @@ def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: In
     comparisons = compared_sizes(model, call) if is_cheap(call) else []
     most = min(CHEAP, max(_SMALL, _GROWTH * _elements(call)))
     budget = math.inf if is_cheap(call) else _SHARE * _elements(call)
+    most_calls = max(_FEWEST, _WEIGHTS // (1 + sum(parameter.numel() for parameter in model.parameters())))
     seen = {_shapes(call), _shapes(other.call)}
     found: list[Probe] = []
 
@@ -49,7 +52,7 @@ def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: In
         """Add the call at these sizes, if the model accepts it; false only if it is refused."""
         nonlocal budget
         elements = _elements(call, sizes)
-        if elements > min(most, budget):
+        if elements > min(most, budget) or len(found) >= most_calls:
             return False
         candidate = resized(call, generator, ranges, sizes)
         if _shapes(candidate) in seen:

@@ -46,7 +46,7 @@ def smaller_graph(analysis: Analysis, plan: Plan, decision: Decision) -> fx.Grap
     for fold in plan.folds:
         if fold.bias is None:
             _create_bias(module, analysis, fold, by_name)
-    guard(module, analysis.traced.inputs)
+    guard(module, analysis.model, analysis.traced)
     module.graph.lint()
     module.recompile()
     return module
@@ -157,10 +157,12 @@ def _unflatten(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
 
 
 def _create(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
+    """`zeros(sizes)` and `new_zeros(x, sizes)`."""
     labels, after = sizes.labels(node), sizes.after(node)
     if labels is None or after is None:
         return
-    target.args = (_new_sizes(target.args[0], labels.shape, after, target), *target.args[1:])  # type: ignore[arg-type]
+    given: Any = arguments(target)["size"]
+    _set_argument(target, "size", _new_sizes(given, labels.shape, after, target))
 
 
 def _slice(sizes: _Sizes, node: fx.Node, target: fx.Node) -> None:
@@ -254,6 +256,9 @@ REWRITES: dict[Any, Rewrite] = {
     aten.zeros.default: _create,
     aten.ones.default: _create,
     aten.full.default: _create,
+    aten.new_zeros.default: _create,
+    aten.new_ones.default: _create,
+    aten.new_full.default: _create,
     aten.slice.Tensor: _slice,
     aten.select.int: _select,
     aten.split.Tensor: _split,

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call
+from gossamer.shrinking.apply.definition import define_like
 from gossamer.shrinking.trace import TracedModel
 
 __all__ = ["GuardError", "accepted_inputs", "accepts", "guard", "refuse_size_one"]
@@ -35,15 +37,29 @@ class _Literal:
         return type(other) is type(self.value) and bool(other == self.value)
 
 
+@dataclass(frozen=True)
+class _Like:
+    """An input that is a tensor: which of its sizes are symbolic, and the kind of its elements.
+
+    A forward may do one thing with a mask of flags, and another with a mask of numbers.
+    """
+
+    symbolic: tuple[bool, ...]
+    kind: str
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Like:
+        """What this input, whose sizes may be symbolic, is an example of."""
+        return cls(tuple(not isinstance(size, int) for size in tensor.shape), _kind(tensor))
+
+
 class InputGuards(nn.Module):
     """Checks the inputs of a graph, flattened: literals, tensors, and the exporter's guards.
 
-    A tensor is expected as one flag per dimension, whether its size is symbolic; then it is at least `least_size`.
+    A symbolic size is `least_size` at least.
     """
 
-    def __init__(
-        self, exported: nn.Module | None, expected: tuple[tuple[bool, ...] | _Literal, ...], accepts: str
-    ) -> None:
+    def __init__(self, exported: nn.Module | None, expected: tuple[_Like | _Literal, ...], accepts: str) -> None:
         super().__init__()
         self.least_size = 1
         self._exported = exported
@@ -55,18 +71,30 @@ class InputGuards(nn.Module):
         for value, expected in zip(inputs, self._expected, strict=True):
             if isinstance(expected, _Literal) and expected != value:
                 raise self._error(f"received {_short(value)} instead of {expected.value!r}")
-            if isinstance(expected, tuple) and not isinstance(value, Tensor):
-                raise self._error(f"received {_short(value)} instead of a tensor")
-            if isinstance(expected, tuple):
-                sizes = [n for n, is_symbolic in zip(value.shape, expected, strict=False) if is_symbolic]
-                if min(sizes, default=self.least_size) < self.least_size:
-                    raise self._error(f"received {_short(value)}")
+            if isinstance(expected, _Like):
+                self._check(value, expected)
         if self._exported is None:
             return
         try:
             self._exported(*inputs)
         except (AssertionError, RuntimeError, TypeError, IndexError) as error:
             raise self._error(str(error).replace("Guard failed: ", "it needs ")) from error
+
+    def refuse(self, others: tuple[Any, ...], further: dict[str, Any]) -> None:
+        """Raise a `GuardError` if there are arguments, by position or by keyword, that the example did not have."""
+        if further:
+            raise self._error(f"received {next(iter(further))!r}, which the example does not have")
+        if others:
+            raise self._error(f"received {_short(others[0])} for an argument that the example does not have")
+
+    def _check(self, value: Any, expected: _Like) -> None:
+        if not isinstance(value, Tensor):
+            raise self._error(f"received {_short(value)} instead of a tensor")
+        sizes = [n for n, is_symbolic in zip(value.shape, expected.symbolic, strict=False) if is_symbolic]
+        if value.dim() != len(expected.symbolic) or min(sizes, default=self.least_size) < self.least_size:
+            raise self._error(f"received {_short(value)}")
+        if _kind(value) != expected.kind:
+            raise self._error(f"received one with {_kind(value)} elements instead of {expected.kind} ones")
 
     def _error(self, problem: str) -> GuardError:
         return GuardError(
@@ -75,25 +103,29 @@ class InputGuards(nn.Module):
         )
 
 
+def _kind(tensor: Tensor) -> str:
+    if tensor.dtype is torch.bool:
+        return "boolean"
+    return "complex" if tensor.is_complex() else "floating-point" if tensor.is_floating_point() else "integer"
+
+
 def _short(value: Any) -> str:
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.80}"
 
 
-def guard(module: fx.GraphModule, placeholders: list[fx.Node]) -> None:
-    """Let a graph check its inputs, which were exported as these placeholders."""
-    values = [node.meta.get("val") for node in placeholders]
-    expected = tuple(
-        tuple(not isinstance(size, int) for size in value.shape) if isinstance(value, Tensor) else _Literal(value)
-        for value in values
-    )
+def guard(module: fx.GraphModule, model: nn.Module, traced: TracedModel) -> None:
+    """Let the graph of a model check its inputs, and take them at the places that they have in the model's forward."""
+    values = [node.meta.get("val") for node in traced.inputs]
+    expected = tuple(_Like.of(value) if isinstance(value, Tensor) else _Literal(value) for value in values)
     exported = getattr(module, _GUARDS, None)
     if exported is None:
         inputs = module.graph.find_nodes(op="placeholder")
         with module.graph.inserting_after(inputs[-1]):
             module.graph.call_module(_GUARDS, tuple(inputs))
-    guards = InputGuards(exported, expected, accepted_inputs(placeholders))
+    guards = InputGuards(exported, expected, accepted_inputs(traced.inputs))
     guards._is_impure = True  # type: ignore[assignment]  # nothing reads what it returns
     module.add_module(_GUARDS, guards)
+    define_like(model, traced.call, module.graph, _GUARDS)
 
 
 def refuse_size_one(module: nn.Module) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
 from gossamer.errors import GossamerError
@@ -113,7 +114,15 @@ class InPlace:
 
 
 def _set(tensor: Tensor, data: Tensor, grad: Tensor | None) -> None:
+    """Replace what a tensor holds.
+
+    As long as an earlier loss is alive, so is the node that accumulates its gradients, with their shape. Assigning data
+    of another type makes autograd forget it. With several processes it stays: DDP has put its exchange there, and has
+    to fail rather than to leave out parameters.
+    """
     tensor.grad = None
+    if not (distributed.is_available() and distributed.is_initialized()):
+        tensor.data = data.new_empty(0, dtype=torch.float32 if data.dtype is torch.float16 else torch.float16)
     tensor.data = data
     tensor.grad = grad
 

@@ -85,4 +85,4 @@ def _take_grouped(weight: Tensor, index: Tensor) -> Tensor:
 
 def _smaller(tensor: Tensor, indices: Indices) -> Tensor:
     part = packed(take(tensor.detach(), indices), tensor)
-    return nn.Parameter(part, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else part
+    return type(tensor)(part, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else part

@@ -55,26 +55,42 @@ class OtherSizes(NamedTuple):
 
 
 class IndexRanges(TorchFunctionMode):
-    """Records, while a model runs, how many rows the embedding tables have that are indexed by its inputs."""
+    """Records, while a model runs, how many rows the embedding tables have that are indexed by its inputs.
+
+    Also which inputs are the offsets of bags.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[int, int] = {}
+        self._offsets: set[int] = set()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         del types
-        if func is functional.embedding and len(args) > 1 and args[0].numel():
-            place = args[0].untyped_storage().data_ptr()
+        if func in (functional.embedding, functional.embedding_bag) and len(args) > 1 and args[0].numel():
+            place = _place(args[0])
             self._rows[place] = min(args[1].size(0), self._rows.get(place, args[1].size(0)))
+        offsets = args[2] if len(args) > 2 else (kwargs or {}).get("offsets")
+        if func is functional.embedding_bag and isinstance(offsets, Tensor):
+            self._offsets.add(_place(offsets))
         return func(*args, **(kwargs or {}))
 
     def of(self, tensor: Tensor) -> tuple[int, int]:
         """The valid indices `[low, high)` as far as they are known: the rows of a table, or what the example shows."""
         low, high = min(0, int(tensor.min())), int(tensor.max()) + 1
-        rows = self._rows.get(tensor.untyped_storage().data_ptr(), 0)
-        return low, max(high, low + 1, rows)
+        return low, max(high, low + 1, self._rows.get(_place(tensor), 0))
+
+    def drawn(self, tensor: Tensor, shape: list[int], generator: torch.Generator) -> Tensor:
+        """Random indices of a shape; offsets as they are, since PyTorch does not check that they are in order."""
+        if _place(tensor) in self._offsets:
+            return tensor
+        return torch.randint(*self.of(tensor), shape, generator=generator).to(tensor)
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def run(model: nn.Module, call: Call) -> list[Tensor]:
@@ -217,8 +233,10 @@ def _drawn(
         ]
     if leaf.dtype == torch.bool:
         return leaf.flatten()[torch.randint(leaf.numel(), shape, generator=generator).to(leaf.device)]
+    if leaf.is_complex():
+        return torch.randn(shape, dtype=leaf.dtype, generator=generator).to(leaf.device)
     if not leaf.is_floating_point():
-        return torch.randint(*ranges.of(leaf), shape, generator=generator).to(leaf)
+        return ranges.drawn(leaf, shape, generator)
     noise = torch.randn(shape, generator=generator).to(leaf)
     mean, scale = leaf.double().mean(), leaf.double().std(correction=0)
     if like_example and bool(torch.isfinite(scale)) and bool(scale > 0):

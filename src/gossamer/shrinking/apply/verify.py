@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
+from gossamer.shrinking.apply.conditioning import well_conditioned
 from gossamer.shrinking.apply.dims import is_like
 from gossamer.shrinking.apply.further import at_further_sizes, with_other_numbers
 from gossamer.shrinking.apply.guards import GuardError
@@ -136,6 +137,7 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
         other = at_other_sizes(model, call, ranges)
         further = [] if other is None else at_further_sizes(model, call, other, ranges)
         further += with_other_numbers(model, probes[0], ranges)
+        further = well_conditioned(model, further, lambda probe: run(model, probe.call))
     probes += [Probe(other.call, other.outputs)] if other is not None else []
     _check_finite(model, probes)
     return Reference(
@@ -151,30 +153,47 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
     Raises:
         GossamerError: when it accepts none of them.
     """
-    probes: list[Probe] = []
     failure: GossamerError | None = None
+
+    def probe_at(call: Call) -> list[Probe]:
+        nonlocal failure
+        try:
+            return [Probe(call, _run_seeded(model, call, 0))]
+        except GossamerError as error:  # such as batch statistics of a single element
+            failure = failure or error
+            return []
+
     with _training(model) as without_dropout:
-        for call, _, _ in (*evaluation.probes, *evaluation.further):
-            try:
-                probes.append(Probe(call, _run_seeded(model, call, 0)))
-            except GossamerError as error:  # such as batch statistics of a single element
-                failure = failure or error
+        probes = [probe for each in evaluation.probes for probe in probe_at(each.call)]
+        further = [probe for each in evaluation.further for probe in probe_at(each.call)]
+        further = well_conditioned(model, further, lambda probe: _run_seeded(model, probe.call, probe.seed))
         is_random = _random_states() != _seed_all(0)
         if probes and is_random:
             call = probes[0].call
             probes += [Probe(call, _run_seeded(model, call, seed), seed) for seed in range(1, _SEEDS)]
-    if not probes:
+    if not probes and not further:
         raise GossamerError(
             f"`model` is in training mode, and fails in that mode: {failure} More than one sample, or model.eval() "
             "before shrink_, may be what it needs."
         )
     dropout = is_random or without_dropout.disabled_any
-    return replace(evaluation, probes=tuple(probes), further=(), training=True, dropout=dropout)
+    return replace(evaluation, probes=tuple(probes), further=tuple(further), training=True, dropout=dropout)
 
 
 def _check_finite(model: nn.Module, probes: list[Probe]) -> None:
     """Raise an error if no output has a finite element: NaN agrees with NaN, whatever was removed."""
-    outputs = [output for probe in probes for output in probe.outputs if output.is_floating_point()]
+    if not any(probe.outputs for probe in probes):
+        raise GossamerError(
+            f"`model` ({type(model).__name__}) returns no tensor that can be found, so nothing can be verified. Return "
+            "tensors in tuples, lists and dictionaries, or register your class with torch.export.register_dataclass."
+        )
+    if not any(output.numel() for probe in probes for output in probe.outputs):
+        raise GossamerError(
+            f"no output of `model` ({type(model).__name__}) on `example` has an element, so nothing can be verified. "
+            "Give an example of at least one sample, and of a length or an image size of at least one."
+        )
+    outputs = [output for probe in probes for output in probe.outputs]
+    outputs = [output for output in outputs if output.is_floating_point() or output.is_complex()]
     if outputs and not any(bool(output.isfinite().any()) for output in outputs):
         raise GossamerError(
             f"all outputs of `model` ({type(model).__name__}) are NaN or infinite, on `example` and on random inputs, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,11 @@ from gossamer.shrinking.analyse import NO_UNIT, SIZE_FROM_INPUT, Analysis
 from gossamer.shrinking.analyse.facts import Layer
 from gossamer.shrinking.decide import hard_coded
 from gossamer.shrinking.decide.liveness import Decision, decide
-from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Plan, Size
+from gossamer.shrinking.decide.plan import Attention, Change, Channels, Fold, Indices, Plan, Size
 
 __all__ = ["kept_indices", "make_plan", "weights_at_best"]
+
+_OF_ATTENTION = ("num_heads", "head_dim", "embed_dim", "full_head_dim", "full_num_heads", "kept_heads")
 
 
 def make_plan(analysis: Analysis, pins: Iterable[tuple[int, str]] = ()) -> tuple[Plan, Decision]:
@@ -81,40 +83,49 @@ def _numel_after(tensor: Tensor, kept: dict[int, Tensor]) -> int:
     return math.prod(_shape_after(tensor, kept))
 
 
-def _shape_after(tensor: Tensor, kept: dict[int, Tensor]) -> tuple[int, ...]:
+def _shape_after(tensor: Tensor, kept: Indices) -> tuple[int, ...]:
+    """The shape of the part of a tensor at the kept indices."""
     return tuple(kept[d].size(-1) if d in kept else tensor.size(d) for d in range(tensor.dim()))
 
 
 def _changes(
     analysis: Analysis,
-    kept: dict[str, dict[int, Tensor]],
+    kept: Mapping[str, Indices],
     folds: tuple[Fold, ...],
     sizes: tuple[Size, ...],
     attentions: tuple[Attention, ...],
 ) -> tuple[Change, ...]:
     """Everything that the plan changes, by name: tensors, attributes, classes. A graph has tensors only."""
-    found = []
+    found = [*_tensors(analysis, kept, folds)]
+    if not analysis.rewrites_graph:
+        found += [Change("attribute", _join(size.module, size.attribute), size.before, size.after) for size in sizes]
+        for attention in attentions:
+            found += _of_attention(analysis.modules[attention.module], attention)
+    return tuple(found)
+
+
+def _tensors(analysis: Analysis, kept: Mapping[str, Indices], folds: tuple[Fold, ...]) -> Iterator[Change]:
     tensors = analysis.traced.tensors
     for name in dict.fromkeys([*kept, *(fold.bias for fold in folds if fold.bias is not None)]):
         kind = "parameter" if isinstance(tensors[name], nn.Parameter) else "buffer"
-        found.append(Change(kind, name, tuple(tensors[name].shape), _shape_after(tensors[name], kept.get(name, {}))))
+        yield Change(kind, name, tuple(tensors[name].shape), _shape_after(tensors[name], kept.get(name, {})))
     for fold in folds:
         if fold.bias is None:
-            path = fold.weight.rpartition(".")[0]
-            found.append(Change("parameter", f"{path}.bias".lstrip("."), None, tuple(fold.amount.shape)))
-    if analysis.rewrites_graph:
-        return tuple(found)
-    found += [Change("attribute", f"{s.module}.{s.attribute}".lstrip("."), s.before, s.after) for s in sizes]
-    for attention in attentions:
-        module = analysis.modules[attention.module]
-        for name in ("num_heads", "head_dim", "embed_dim"):
-            before, after = getattr(module, name), getattr(attention, name)
-            if before != after:
-                found.append(Change("attribute", f"{attention.module}.{name}".lstrip("."), before, after))
-        names = type(module).__name__, CompactMultiheadAttention.__name__
-        if names[0] != names[1]:
-            found.append(Change("class", attention.module, *names))
-    return tuple(found)
+            yield Change("parameter", _join(fold.weight.rpartition(".")[0], "bias"), None, tuple(fold.amount.shape))
+
+
+def _of_attention(module: nn.Module, attention: Attention) -> Iterator[Change]:
+    for name in _OF_ATTENTION:
+        before, after = getattr(module, name, None), getattr(attention, name)
+        if before != after:
+            yield Change("attribute", _join(attention.module, name), before, after)
+    if not isinstance(module, CompactMultiheadAttention):
+        yield Change("attribute", _join(attention.module, "_qkv_same_embed_dim"), True, False)
+        yield Change("class", attention.module, type(module).__name__, CompactMultiheadAttention.__name__)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}".lstrip(".")
 
 
 def _folds(analysis: Analysis, decision: Decision) -> tuple[Fold, ...]:
@@ -159,12 +170,12 @@ def _attention(path: str, module: nn.MultiheadAttention, of_heads: Tensor, embed
 
 
 def _sizes(analysis: Analysis, decision: Decision, attentions: tuple[Attention, ...]) -> tuple[Size, ...]:
-    """Size attributes that change: those of PyTorch's layers, then those that the user's forward repeats."""
+    """Size attributes that change: those of layers, then those that the user's forward repeats."""
     sizes: dict[tuple[str, str], Size] = {}
     for counted in analysis.size_attributes:
-        kept = decision.keeps(counted.labels)
-        kept = kept.any(1) if kept.dim() == 2 else kept
-        size = Size(counted.module, counted.attribute, kept.numel(), int(kept.sum()))
+        stays = decision.keeps(counted.labels)
+        stays = stays.any(1) if stays.dim() == 2 else stays
+        size = Size(counted.module, counted.attribute, stays.numel(), int(stays.sum()))
         module = analysis.modules.get(size.module)
         if module is not None and vars(module).get(size.attribute) == size.before and size.before != size.after:
             sizes[size.module, size.attribute] = size

@@ -54,6 +54,7 @@ _COPY_DIFFERS = (
 )
 HARD_CODED = "its size is hard-coded in forward"
 NOT_VERIFIED = "without it forward fails or the outputs change (please report this)"
+IN_TRAINING_ONLY = "the training forward reads it, or gives it random numbers, and that of evaluation does not"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def largest_verified_plan(analysis: Analysis, build: Build[Result], refine: Refi
     if found is None:
         facts, decision = last
         found = _pin(facts, build, hard_coded.counted_classes(facts, decision), HARD_CODED)
-        found = found or _pin(facts, build, _classes_by_dimension(facts, decision), NOT_VERIFIED)
+        reason = IN_TRAINING_ONLY if facts.training else NOT_VERIFIED
+        found = found or _pin(facts, build, _classes_by_dimension(facts, decision), reason)
     if found is None:
         raise GossamerError(
             f"the model cannot be shrunk: {_GRAPH_DIFFERS if analysis.rewrites_graph else _COPY_DIFFERS}"

@@ -188,17 +188,14 @@ _Sizes = Iterator[tuple[Any, int, Any]]
 
 
 def _given_shape(result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Sizes:
-    """`view`, `reshape` and `expand`: the arguments are the shape of the result."""
-    del kwargs
-    listed = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
-    for dim, size in enumerate(listed):
-        yield result.shape, dim, size
+    """`view`, `reshape`, `expand` and `new_zeros`: the arguments behind the tensor are the shape of the result."""
+    return _created_shape(result, args[1:], kwargs)
 
 
 def _created_shape(result: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Sizes:
-    del kwargs
-    listed = args[0] if args and isinstance(args[0], list | tuple) else args
-    for dim, size in enumerate(listed):
+    """`zeros` and `full`: the shape is one argument, or all of those by position."""
+    first = args[0] if args else kwargs.get("size", ())
+    for dim, size in enumerate(first if isinstance(first, list | tuple) else args):
         yield result.shape, dim, size
 
 
@@ -223,6 +220,7 @@ SIZES: dict[str, Callable[[Any, tuple[Any, ...], Mapping[str, Any]], _Sizes]] = 
     "unflatten": _unflattened,
     "split": _split,
     "split_with_sizes": _split,
-    "zeros": _created_shape,
+    **dict.fromkeys(("zeros", "ones", "full", "empty"), _created_shape),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _given_shape),
 }
 """Operations with sizes among their arguments: the shape of a result, a dimension of it, and the size given for it."""

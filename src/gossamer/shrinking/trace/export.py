@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +20,12 @@ from torch._ops import OpOverload
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating, restoring
 from gossamer.shrinking.trace.functionalize import functionalize
+from gossamer.shrinking.trace.stopping import Stopping
 
 __all__ = [
     "TracedModel",
@@ -43,8 +43,6 @@ __all__ = [
 
 
 _ANY_SIZE = 7
-_LONGEST_SIZE = 24  # operations; a length after four convolutions has about ten
-_LONGEST_QUOTIENT = 7  # operations, if a divisor is symbolic; the width of a patch of an image has about five
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,13 @@ class TracedModel:
         return [node for node, spec in zip(nodes, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
 
     @functools.cached_property
+    def constants(self) -> Mapping[fx.Node, Tensor]:
+        """The placeholders of tensors that the forward spells out, or takes from plain attributes, with these."""
+        lifted = self.program.graph_signature.inputs_to_lifted_tensor_constants
+        found = {node: self.program.constants[lifted[node.name]] for node in self.graph.nodes if node.name in lifted}
+        return {node: tensor for node, tensor in found.items() if isinstance(tensor, Tensor)}
+
+    @functools.cached_property
     def guards(self) -> nn.Module | None:
         """Raises an error if it is called with inputs, flattened, that the graph was not exported for."""
         found: nn.Module | None = getattr(self.program.module(), "_guards_fn", None)
@@ -89,10 +94,11 @@ def trace(
     Raises:
         GossamerError: when `torch.export` cannot trace the model, or it was stopped.
     """
+    call = _of_distinct_tensors(call)
     shapes = None if symbolic is None else _dynamic_shapes(model, call, symbolic)
     with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), quick_export(symbolic):
         warnings.simplefilter("ignore")
-        with nullcontext() if shapes is None else _Stopping(_other_sizes(call, needed or call)):
+        with nullcontext() if shapes is None else Stopping(call, needed or call):
             program = _export(model, call, shapes)
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
         if mutations:
@@ -155,6 +161,20 @@ def caller_path(node: fx.Node) -> str:
     return str(path).split("@")[0]
 
 
+def _of_distinct_tensors(call: Call) -> Call:
+    """The call with copies of a tensor that it has more than once: the exporter would take these for one input."""
+    seen: set[int] = set()
+
+    def distinct(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.detach().clone()
+
+    args, kwargs = pytree.tree_map(distinct, (call.args, call.kwargs))
+    return Call(args, kwargs)
+
+
 def _export(model: nn.Module, call: Call, shapes: Any) -> ExportedProgram:
     try:
         return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes, strict=False)
@@ -182,6 +202,17 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
     return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
 
 
+def is_mutation(node: fx.Node) -> bool:
+    """Whether an operation overwrites one of its inputs."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of its message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
 @contextmanager
 def quick_export(symbolic: Sequence[Set[int]] | None = None) -> Iterator[None]:
     """Leave out of an export what costs time and is not needed here.
@@ -201,80 +232,19 @@ def quick_export(symbolic: Sequence[Set[int]] | None = None) -> Iterator[None]:
         fx.config.do_not_emit_stack_traces = traces
 
 
-class _Stopping(TorchFunctionMode):
-    """Stops an export in which a symbolic size becomes a long expression: from there on it takes minutes.
-
-    Also stops where the guards so far refuse the call whose symbolic sizes are these instead of those of the example.
-    """
-
-    def __init__(self, sizes: Mapping[int, int]) -> None:
-        super().__init__()
-        self._sizes = sizes
-        self._environment: Any = None
-        self._checked: set[Any] = set()
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        del types
-        for guard in self._environment.guards if self._environment is not None else ():
-            if self._is_new(guard.expr) and _refuses(guard.expr, self._environment, self._sizes):
-                raise GossamerError(f"the graph would need {guard.expr}")
-        result = func(*args, **(kwargs or {}))
-        for leaf in pytree.tree_leaves(result):
-            for size in leaf.shape if isinstance(leaf, Tensor) else ():
-                if isinstance(size, torch.SymInt) and self._is_new(size.node.expr):
-                    self._environment = size.node.shape_env
-                    if _is_long(size.node.expr):
-                        raise GossamerError(f"the export needs a size that is a long expression: {size}")
-        return result
-
-    def _is_new(self, expression: Any) -> bool:
-        before = len(self._checked)
-        self._checked.add(expression)
-        return len(self._checked) > before
-
-
-def _is_long(size: Any) -> bool:
-    """Whether the exporter takes long to reason about a size: soonest if it is divided by one that is symbolic too."""
-    from torch.utils._sympy.functions import FloorDiv  # slow to import; an export does it anyway
-
-    divided = any(quotient.args[1].free_symbols for quotient in size.atoms(FloorDiv))
-    return bool(size.count_ops() > (_LONGEST_QUOTIENT if divided else _LONGEST_SIZE))
-
-
-def _refuses(guard: Any, environment: Any, sizes: Mapping[int, int]) -> bool:
-    """Whether a guard is false at other sizes than those of the example."""
-    hints = {symbol: environment.backed_var_to_val.get(symbol) for symbol in guard.free_symbols}
-    values = {symbol: sizes.get(int(hint)) for symbol, hint in hints.items() if hint is not None}
-    return len(values) == len(hints) and None not in values.values() and guard.subs(values) == False  # noqa: E712
-
-
-def _other_sizes(call: Call, other: Call) -> dict[int, int]:
-    """The sizes of a call with those that the other one has in their place; no sizes that have several."""
-    tensors = zip(call.tensors(), other.tensors(), strict=True)
-    pairs = {pair for own, new in tensors for pair in zip(own.shape, new.shape, strict=True)}
-    changed = {pair for pair in pairs if pair[0] != pair[1]}
-    return {size: new for size, new in changed if sum(pair[0] == size for pair in changed) == 1}
-
-
-def is_mutation(node: fx.Node) -> bool:
-    """Whether an operation overwrites one of its inputs."""
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
-
-
-def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of its message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
 @contextmanager
 def unfused_attention() -> Iterator[None]:
-    """Disable the fused kernel of `nn.TransformerEncoder`, which would hide its layers from the graph."""
+    """Let `nn.Transformer` compute as it does in training, without what the exporter cannot trace.
+
+    The fused kernel would hide its layers from the graph. Whether a mask is causal depends on its values, and is only a
+    hint for kernels: the mask says the same.
+    """
     enabled = torch.backends.mha.get_fastpath_enabled()
+    detect = nn.modules.transformer._detect_is_causal_mask
     torch.backends.mha.set_fastpath_enabled(False)
+    nn.modules.transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
     try:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(enabled)
+        nn.modules.transformer._detect_is_causal_mask = detect

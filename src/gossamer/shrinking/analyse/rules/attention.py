@@ -10,6 +10,7 @@ units.
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import torch
@@ -99,8 +100,10 @@ def _sum_to_one(analysis: Analysis, node: fx.Node) -> bool:
 def einsum(analysis: Analysis, node: fx.Node) -> Any:
     """A matrix product, if one index is summed over and each operand has one index of its own."""
     equation, operands = node.args[0], node.args[1]
-    indices = _indices(str(equation).replace(" ", ""))
-    if indices is None or not isinstance(operands, list | tuple) or len(operands) != 2:
+    if not isinstance(operands, list | tuple) or len(operands) != 2:
+        return _mixes_units(analysis, node)
+    indices = _indices(str(equation).replace(" ", ""), [len(shape_of(n)) for n in operands])  # type: ignore[arg-type]
+    if indices is None:
         return _mixes_units(analysis, node)
     first, second, target = indices
     as_layer = contraction(analysis, node, operands[0], operands[1], indices)
@@ -167,13 +170,22 @@ def _mixes_units(analysis: Analysis, node: fx.Node) -> Any:
     return analysis.opaque(node, f"{node.target} mixes its units")
 
 
-def _indices(equation: str) -> tuple[str, str, str] | None:
-    """The indices of both operands and of the result, if none repeats within one of them."""
+def _indices(equation: str, ranks: list[int]) -> tuple[str, str, str] | None:
+    """The indices of both operands and of the result, if none repeats within one of them.
+
+    An ellipsis stands for the same indices in one operand and in the result.
+    """
     inputs, arrow, target = equation.partition("->")
-    words = (*inputs.split(","), target)
-    if not arrow or len(words) != 3 or "." in equation or any(len(set(w)) != len(w) for w in words):
+    words = inputs.split(",")
+    if not arrow or len(words) != 2:
         return None
-    return words[0], words[1], words[2]
+    lengths = {rank - len(word) + 3 for word, rank in zip(words, ranks, strict=True) if "..." in word}
+    unused = [letter for letter in string.ascii_letters if letter not in equation]
+    if len(lengths) > 1 or (target.count("...") and not lengths):
+        return None
+    dots = "".join(unused[: lengths.pop()]) if lengths else ""
+    first, second, result = (word.replace("...", dots) for word in (*words, target))
+    return (first, second, result) if all(len(set(w)) == len(w) for w in (first, second, result)) else None
 
 
 def _rearrange(value: AbstractValue, indices: str, order: list[str]) -> AbstractValue:

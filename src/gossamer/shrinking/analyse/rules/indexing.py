@@ -1,4 +1,4 @@
-"""Indexing: `x[index]`, `x[mask]` and `index_select`, along positions and along units."""
+"""Indexing: `x[index]`, `x[mask]`, `index_select` and `x[:, 0] = part`, along positions and along units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from gossamer.shrinking.analyse.domain import AbstractValue, compress, unexpand,
 from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.trace import arguments, shape_of
 
-__all__ = ["gather", "index_select"]
+__all__ = ["SCATTERS", "gather", "index_select", "scatter"]
+
+aten = torch.ops.aten
+
+_TAKES = {aten.select_scatter.default: aten.select.int, aten.slice_scatter.default: aten.slice.Tensor}
+"""Operations that put a part into a tensor, with those that take it out."""
+
+SCATTERS = set(_TAKES)
 
 
 def gather(analysis: Analysis, node: fx.Node) -> Any:
@@ -51,6 +58,20 @@ def index_select(analysis: Analysis, node: fx.Node) -> Any:
     analysis.labels.unify(source.labels, source.labels.narrow(dim, 0, 1))
     fields = (source.labels, source.constant, source.known)
     return AbstractValue(*(compress(f.index_select(dim, index)) for f in fields))
+
+
+def scatter(analysis: Analysis, node: fx.Node) -> Any:
+    """A tensor with another part: what is put somewhere goes with the units that are there."""
+    named = arguments(node)
+    whole, part = analysis.value(named["self"]), analysis.value(named["src"])
+    if named["dim"] % whole.labels.dim() in varying_dims(whole.labels):
+        return analysis.opaque(node, "a part of its units is overwritten")
+    target: Any = node.target
+    place, options = analysis.numbers(node.args[2:]), analysis.numbers(node.kwargs)
+    taken = _TAKES[target](whole.labels, *place, **options)
+    analysis.labels.unify(taken, part.labels)
+    fields = ((whole.constant, part.constant), (whole.known, part.known))
+    return AbstractValue(whole.labels, *(compress(target(*pair, *place, **options)) for pair in fields))
 
 
 def _same_along(tensor: Tensor, dim: int) -> Tensor:

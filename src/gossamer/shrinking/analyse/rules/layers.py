@@ -110,12 +110,14 @@ def dense(
     part: str,
     dims: tuple[int, int],
     bias: Any,
+    *,
+    scale: float = 1,
 ) -> Any:
-    """A product with a matrix whose dimensions `dims` are inputs and outputs."""
+    """A product with a multiple of a matrix whose dimensions `dims` are inputs and outputs."""
     inner, outer = dims
     if view is None:
         return analysis.opaque(node, f"the weight of {node} is computed, not a parameter")
-    matrix = elements(analysis, view).permute(outer, inner)
+    matrix = elements(analysis, view).permute(outer, inner) * scale
     value = analysis.value(source)
     weight = Weight(view.name, part, (matrix != 0).unsqueeze(0), matrix.unsqueeze(0))
     result, call = call_layer(analysis, node, weight, bias, value, value.labels.dim() - 1, len(shape_of(node)) - 1)
@@ -170,7 +172,8 @@ def _computed_layer(
     elif not grouped:
         columns = tuple(torch.arange(n) for n in analysis.traced.tensors[name].shape)
         analysis.bind(ParameterView(name, tuple(range(len(columns))), columns), 1, inputs.flatten())
-    analysis.count_units(caller_path(node), kind, inputs=inputs.flatten(), outputs=outputs.flatten())
+    for path in {caller_path(node), *analysis.owners(name)}:
+        analysis.count_units(path, kind, inputs=inputs.flatten(), outputs=outputs.flatten())
     if grouped:
         _constrain_groups(analysis, caller_path(node), inputs, outputs)
     return result

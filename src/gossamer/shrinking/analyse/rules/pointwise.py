@@ -22,6 +22,7 @@ from gossamer.shrinking.analyse.domain import (
     AbstractValue,
     as_matrix,
     compress,
+    constant_value,
     no_units,
     unexpand,
     unknown_value,
@@ -31,7 +32,7 @@ from gossamer.shrinking.analyse.facts import Analysis
 from gossamer.shrinking.analyse.rules.views import bind_vector
 from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
-__all__ = ["dropout", "glu", "is_pointwise", "pointwise", "prelu", "unify_broadcast"]
+__all__ = ["dropout", "glu", "is_pointwise", "overwrite", "pointwise", "prelu", "unify_broadcast"]
 
 aten = torch.ops.aten
 
@@ -65,7 +66,19 @@ _UNTAGGED: set[OpOverload] = {
     aten.subtract.Tensor,
     aten.multiply.Tensor,
     aten.divide.Tensor,
+    aten.where.Scalar,
+    aten.where.ScalarSelf,
+    aten.where.ScalarOther,
 }
+
+_CHOICES: dict[OpOverload, tuple[int, int]] = {
+    aten.where.self: (1, 2),
+    aten.where.ScalarSelf: (1, 2),
+    aten.where.ScalarOther: (1, 2),
+    aten.masked_fill.Scalar: (0, 2),
+    aten.masked_fill.Tensor: (0, 2),
+}
+"""Operations whose result is, at each position, one of two arguments."""
 
 _PRODUCTS: set[OpOverload] = {aten.mul.Tensor, aten.multiply.Tensor}
 
@@ -117,6 +130,15 @@ def glu(analysis: Analysis, node: fx.Node) -> AbstractValue:
     analysis.labels.unify(a.labels, b.labels)
     constant = torch.where(a.is_zero, torch.zeros_like(a.constant), a.constant * torch.sigmoid(b.constant))
     return AbstractValue(compress(a.labels), compress(constant), compress((a.known & b.known) | a.is_zero))
+
+
+def overwrite(analysis: Analysis, node: fx.Node) -> AbstractValue:
+    """`x.fill_(value)` and `x.copy_(y)`, out of place: the units that are there, with other values."""
+    before, new = analysis.value(node.all_input_nodes[0]), node.args[1]
+    value = analysis.value(new) if isinstance(new, fx.Node) else constant_value(torch.tensor(new))
+    shape, dtype = shape_of(node), node.meta["val"].dtype
+    labels = unify_broadcast(analysis, node, [before, value], shape)
+    return AbstractValue(labels, value.constant.to(dtype).expand(shape), value.known.expand(shape))
 
 
 def dropout(analysis: Analysis, node: fx.Node) -> AbstractValue:
@@ -220,6 +242,10 @@ def _constants(analysis: Analysis, node: fx.Node, operands: dict[fx.Node, Abstra
     known = functools.reduce(torch.logical_and, masks)
     if node.target in _PRODUCTS:
         result, known = _absorb_zeros(result, known, factors, masks)
+    if node.target in _CHOICES:
+        one, other = (node.args[place] for place in _CHOICES[node.target])
+        facts: dict[Any, tuple[Any, Any]] = dict(zip(operands, zip(factors, masks, strict=True), strict=True))
+        result, known = _choose_equals(result, known, facts.get(one, (one, True)), facts.get(other, (other, True)))
     return compress(result.expand(shape)), compress(known.expand(shape))
 
 
@@ -230,3 +256,11 @@ def _absorb_zeros(result: Tensor, known: Tensor, factors: list[Tensor], masks: l
         known = known | zero
         result = torch.where(zero, torch.zeros_like(result), result)
     return result, known
+
+
+def _choose_equals(
+    result: Tensor, known: Tensor, one: tuple[Any, Any], other: tuple[Any, Any]
+) -> tuple[Tensor, Tensor]:
+    """Two constants, each with where it is known: where they are equal, it does not matter which one is chosen."""
+    equal = torch.as_tensor(one[1] & other[1] & (one[0] == other[0]))
+    return torch.where(equal, torch.as_tensor(one[0]).to(result), result), known | equal

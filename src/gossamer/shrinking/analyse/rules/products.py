@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from gossamer.layers.kinds import LINEAR
 from gossamer.shrinking.analyse.constraints import Multiple
 from gossamer.shrinking.analyse.dependencies import ParameterView
 from gossamer.shrinking.analyse.domain import NO_UNIT, varying_dims
@@ -29,10 +30,10 @@ def matrix_product(analysis: Analysis, node: fx.Node) -> Any:
     right = named.get("mat2", named.get("other"))
     bias = named["self"] if node.target is aten.addmm.default else None
     view = parameter_view(analysis, right)
-    if view is None or len(view.dims) != 2 or analysis.state_name(left) is not None:
+    if view is None or len(view.dims) != 2 or analysis.state_name(left) is not None or named.get("beta", 1) != 1:
         return None
     part = "" if node.target is aten.addmm.default and analysis.state_name(right) else str(right)
-    return dense(analysis, node, left, view, part, (0, 1), bias)
+    return dense(analysis, node, left, view, part, (0, 1), bias, scale=named.get("alpha", 1))
 
 
 def contraction(analysis: Analysis, node: fx.Node, source: Any, weight: Any, words: tuple[str, str, str]) -> Any:
@@ -62,8 +63,12 @@ def contraction(analysis: Analysis, node: fx.Node, source: Any, weight: Any, wor
     layer = Weight(view.name, str(node), (blocks != 0).any(2)[None], blocks.sum(2)[None], why)
     dims = own.index(of_weight[inner]), target.index(of_weight[outer])
     result, call = call_layer(analysis, node, layer, None, value, *dims)
-    analysis.bind(view, inner, call.inputs.flatten())
-    analysis.bind(view, outer, call.outputs.flatten())
+    inputs, outputs = call.inputs.flatten(), call.outputs.flatten()
+    analysis.bind(view, inner, inputs)
+    analysis.bind(view, outer, outputs)
+    for path in analysis.owners(view.name):  # a linear layer has outputs by inputs
+        if view.dims[outer] == 0:
+            analysis.count_units(path, LINEAR, inputs=inputs, outputs=outputs)
     return result
 
 

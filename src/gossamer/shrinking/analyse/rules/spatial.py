@@ -89,12 +89,10 @@ def _over_units(analysis: Analysis, node: fx.Node, source: AbstractValue, dims: 
     if not exact or isinstance(node.meta["val"], tuple | list):
         analysis.graph_could_do_more |= is_mean and bool(unexpand(source.is_zero)[0].any())
         return analysis.opaque(node, f"{node.target} works across its units")
-    labels, zero = unexpand(source.labels, source.is_zero)
-    for dim in (d for d in range(zero.dim()) if labels.size(d) == 1 and zero.size(d) > 1):
-        zero = zero.all(dim, keepdim=True)
-    analysis.depend(
-        torch.full((1, 1), NO_UNIT), labels.reshape(1, -1), foldable=zero.expand(labels.shape).reshape(1, -1)
-    )
+    labels, zero = source.labels, source.is_zero
+    for dim in set(range(labels.dim())) - set(varying_dims(labels)):  # a unit is zero if it is at all positions
+        labels, zero = labels.narrow(dim, 0, 1), zero.all(dim, keepdim=True)
+    analysis.depend(torch.full((1, 1), NO_UNIT), labels.reshape(1, -1), foldable=zero.reshape(1, -1))
     return analysis.unknown_result(node)
 
 
