@@ -83,18 +83,18 @@ class Reference:
             raise
         except Exception:  # a plan that cannot be carried out, such as a graph that cannot be rewritten
             return Rejected(None)
-        if self.matches(model):
-            return model
-        if otherwise is not None:
-            otherwise(model)
+        rejected = self.rejected(model)
+        if rejected is None or otherwise is None:
+            return rejected or model
+        otherwise(model)
         return self.rejected(model) or model
 
     def rejected(self, model: nn.Module) -> Rejected | None:
         """Why a model does not hold, or None if it gives these outputs."""
-        call = self.differs_at(model)
-        if call is None:
+        if self.matches(model):
             return None
-        return Rejected(None if is_like(self.example, call) else call)
+        call = self.differs_at(model)
+        return Rejected(None if call is None or is_like(self.example, call) else call)
 
     def with_size_one(self, model: nn.Module) -> Reference:
         """With further calls whose batch, or whose other free dimensions, have the size one."""
