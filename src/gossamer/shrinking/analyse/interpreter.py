@@ -16,9 +16,10 @@ from torch._ops import OpOverload
 
 from gossamer.shrinking.analyse.domain import compress, constant_value
 from gossamer.shrinking.analyse.facts import Analysis
-from gossamer.shrinking.analyse.rules.attention import einsum, matmul, matmul_with_mask, scaled_dot_product_attention
+from gossamer.shrinking.analyse.rules.attention import matmul, matmul_with_mask, scaled_dot_product_attention
 from gossamer.shrinking.analyse.rules.cells import CELLS, recurrent_cell
 from gossamer.shrinking.analyse.rules.creation import CREATORS, create
+from gossamer.shrinking.analyse.rules.einsum import einsum
 from gossamer.shrinking.analyse.rules.embedding import embedding, embedding_bag
 from gossamer.shrinking.analyse.rules.indexing import SCATTERS, gather, index_select, scatter
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS, convolution, linear

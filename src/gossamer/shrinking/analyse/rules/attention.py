@@ -10,7 +10,6 @@ units.
 
 from __future__ import annotations
 
-import string
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from gossamer.shrinking.analyse.rules.products import contraction, matrix_produc
 from gossamer.shrinking.analyse.rules.views import parameter_view
 from gossamer.shrinking.trace import arguments, caller_path, shape_of
 
-__all__ = ["einsum", "matmul", "matmul_with_mask", "scaled_dot_product_attention"]
+__all__ = ["matmul", "matmul_with_mask", "mixes_units", "product_of_values", "scaled_dot_product_attention"]
 
 aten = torch.ops.aten
 
@@ -57,11 +56,11 @@ def matmul(analysis: Analysis, node: fx.Node) -> Any:
     if as_layer is not None:
         return as_layer
     if node.target is aten.addmm.default:
-        return _mixes_units(analysis, node)
+        return mixes_units(analysis, node)
     sides = [analysis.value(n) for n in node.all_input_nodes]
     weights = _sum_to_one(analysis, node.all_input_nodes[0])
-    result = _product(analysis, caller_path(node), *sides, weights=weights) if len(sides) == 2 else None
-    return _mixes_units(analysis, node) if result is None else result
+    result = product_of_values(analysis, caller_path(node), *sides, weights=weights) if len(sides) == 2 else None
+    return mixes_units(analysis, node) if result is None else result
 
 
 def _stacked_product(analysis: Analysis, node: fx.Node) -> Any:
@@ -81,9 +80,11 @@ def _stacked_product(analysis: Analysis, node: fx.Node) -> Any:
 def matmul_with_mask(analysis: Analysis, node: fx.Node) -> Any:
     """`mask + q @ k.T`, as `nn.MultiheadAttention` computes its scores."""
     named = arguments(node)
-    scores = _product(analysis, caller_path(node), analysis.value(named["batch1"]), analysis.value(named["batch2"]))
+    scores = product_of_values(
+        analysis, caller_path(node), analysis.value(named["batch1"]), analysis.value(named["batch2"])
+    )
     if scores is None:
-        return _mixes_units(analysis, node)
+        return mixes_units(analysis, node)
     mask = analysis.value(named["self"])
     return unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)), scores.constant.dtype)
 
@@ -97,34 +98,6 @@ def _sum_to_one(analysis: Analysis, node: fx.Node) -> bool:
     return int(arguments(node)["dim"]) in (-1, len(node.meta["val"].shape) - 1)
 
 
-def einsum(analysis: Analysis, node: fx.Node) -> Any:
-    """A matrix product, if one index is summed over and each operand has one index of its own."""
-    equation, operands = node.args[0], node.args[1]
-    if not isinstance(operands, list | tuple) or len(operands) != 2:
-        return _mixes_units(analysis, node)
-    indices = _indices(str(equation).replace(" ", ""), [len(shape_of(n)) for n in operands])  # type: ignore[arg-type]
-    if indices is None:
-        return _mixes_units(analysis, node)
-    first, second, target = indices
-    as_layer = contraction(analysis, node, operands[0], operands[1], indices)
-    if as_layer is None:
-        as_layer = contraction(analysis, node, operands[1], operands[0], (second, first, target))
-    if as_layer is not None:
-        return as_layer
-    batch = [c for c in target if c in first and c in second]
-    summed = [c for c in first if c in second and c not in target]
-    rows, columns = [c for c in first if c not in second], [c for c in second if c not in first]
-    single = all(len(part) == 1 for part in (summed, rows, columns))
-    if not single or any(n in analysis.traced.states for n in operands):
-        return _mixes_units(analysis, node)
-    left = _rearrange(analysis.value(operands[0]), first, [*batch, *rows, *summed])  # type: ignore[arg-type]
-    right = _rearrange(analysis.value(operands[1]), second, [*batch, *summed, *columns])  # type: ignore[arg-type]
-    result = _product(analysis, caller_path(node), left, right)
-    if result is None:
-        return _mixes_units(analysis, node)
-    return _rearrange(result, "".join([*batch, *rows, *columns]), list(target))
-
-
 def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
     """Two products, with a mask added to the scores between them."""
     named = arguments(node)
@@ -135,14 +108,14 @@ def scaled_dot_product_attention(analysis: Analysis, node: fx.Node) -> Any:
     if is_grouped:
         key, value = (_repeat_heads(side, heads // key_heads) for side in (key, value))
     path = caller_path(node)
-    scores = _product(analysis, path, query, _transpose(key))
+    scores = product_of_values(analysis, path, query, _transpose(key))
     if scores is not None and named["attn_mask"] is not None:
         mask = analysis.value(named["attn_mask"])
         scores = unknown_value(unify_broadcast(analysis, node, [scores, mask], tuple(scores.shape)))
     weights = not analysis.drops(node) and _attends(analysis, named["attn_mask"])
-    result = None if scores is None else _product(analysis, path, scores, value, weights=weights)
+    result = None if scores is None else product_of_values(analysis, path, scores, value, weights=weights)
     if result is None or scores is None:
-        return _mixes_units(analysis, node)
+        return mixes_units(analysis, node)
     if is_grouped:
         by_key_head = scores.labels[(0,) * (scores.labels.dim() - 3)][:, 0, 0].view(key_heads, -1)
         reason = "every key head must keep the same number of query heads"
@@ -166,31 +139,9 @@ def _attends(analysis: Analysis, mask: fx.Node | None) -> bool:
     return bool(allowed.any(-1).all())
 
 
-def _mixes_units(analysis: Analysis, node: fx.Node) -> Any:
+def mixes_units(analysis: Analysis, node: fx.Node) -> Any:
+    """The result of a product that is none of these."""
     return analysis.opaque(node, f"{node.target} mixes its units")
-
-
-def _indices(equation: str, ranks: list[int]) -> tuple[str, str, str] | None:
-    """The indices of both operands and of the result, if none repeats within one of them.
-
-    An ellipsis stands for the same indices in one operand and in the result.
-    """
-    inputs, arrow, target = equation.partition("->")
-    words = inputs.split(",")
-    if not arrow or len(words) != 2:
-        return None
-    lengths = {rank - len(word) + 3 for word, rank in zip(words, ranks, strict=True) if "..." in word}
-    unused = [letter for letter in string.ascii_letters if letter not in equation]
-    if len(lengths) > 1 or (target.count("...") and not lengths):
-        return None
-    dots = "".join(unused[: lengths.pop()]) if lengths else ""
-    first, second, result = (word.replace("...", dots) for word in (*words, target))
-    return (first, second, result) if all(len(set(w)) == len(w) for w in (first, second, result)) else None
-
-
-def _rearrange(value: AbstractValue, indices: str, order: list[str]) -> AbstractValue:
-    places = [indices.index(index) for index in order]
-    return AbstractValue(*(f.permute(places) for f in (value.labels, value.constant, value.known)))
 
 
 def _repeat_heads(value: AbstractValue, times: int) -> AbstractValue:
@@ -202,7 +153,7 @@ def _transpose(value: AbstractValue) -> AbstractValue:
     return AbstractValue(*(f.transpose(-1, -2) for f in (value.labels, value.constant, value.known)))
 
 
-def _product(
+def product_of_values(
     analysis: Analysis, path: str, left: AbstractValue, right: AbstractValue, *, weights: bool = False
 ) -> AbstractValue | None:
     """`left @ right` in the module at `path`; None when the units run along dimensions for which there is no rule.
