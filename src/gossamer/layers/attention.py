@@ -70,10 +70,10 @@ class CompactMultiheadAttention(nn.MultiheadAttention):
             return self._nested(query), None
         if is_causal and attn_mask is None:
             raise GossamerError("`is_causal` is a hint about `attn_mask`, which is missing. Give the mask too.")
-        if is_causal and attn_mask is not None and key_padding_mask is None and not need_weights:
-            attn_mask = torch.ones_like(attn_mask, dtype=torch.bool).triu(1)  # as in the base class, the hint counts
         batched = query.dim() == 3
         q, k, v = (self._heads(x, part, batched) for part, x in enumerate((query, key, value)))
+        if is_causal and key_padding_mask is None and not need_weights:  # as in the base class, the hint counts
+            attn_mask = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool, device=q.device).triu(1)
         scores = q @ k.transpose(-2, -1) * self.full_head_dim**-0.5
         for mask in (self._attn_mask(attn_mask), _padding(key_padding_mask)):
             if mask is not None:

@@ -134,12 +134,12 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
                 probes.append(Probe(candidate, run(model, candidate)))
             except GossamerError:
                 continue  # a model whose inputs have to be sorted, say, or positive definite
+        _check_finite(model, probes)
         other = at_other_sizes(model, call, ranges)
         further = [] if other is None else at_further_sizes(model, call, other, ranges)
         further += with_other_numbers(model, probes[0], ranges)
         further = well_conditioned(model, further, lambda probe: run(model, probe.call))
     probes += [Probe(other.call, other.outputs)] if other is not None else []
-    _check_finite(model, probes)
     return Reference(
         call, tuple(probes), ranges, other_sizes=None if other is None else other.call, further=tuple(further)
     )
