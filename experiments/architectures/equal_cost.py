@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import run
@@ -56,13 +57,13 @@ class Outcome:
 FILE = ResultsFile(FOLDER / "equal_cost.jsonl", Job, Outcome)
 
 
-def unit_tl1(task: Task, seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+def unit_tl1(task: Task, seed: int, a: float = 1.0) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The small network, and its optimizer, whose momentum is cut along."""
     model = task.build(seed)
     optimizer, shared = task.optimizer(model), {"epochs": task.epochs, "seed": seed}
     start, end = step_at(ATTACHED, task), step_at(REACHED, task)
     train(model, optimizer, task, **shared, last=start)
-    regularizer = gossamer.unit_tl1(model, example=task.example, cost_exponent=COST_EXPONENT)
+    regularizer = gossamer.unit_tl1(model, a=a, example=task.example, cost_exponent=COST_EXPONENT)
     target = gossamer.Target(dense_flops=task.macs)
     gossamer.attach(optimizer, regularizer, target=target, steps=end - start)
     train(model, optimizer, task, **shared, first=start, last=end)
@@ -81,7 +82,11 @@ def torch_pruning(task: Task, seed: int) -> tuple[nn.Module, torch.optim.Optimiz
     return model, task.optimizer(model)
 
 
-METHODS = {"unit Tl1": unit_tl1, "Torch-Pruning, across layers": torch_pruning}
+METHODS = {
+    "unit Tl1": unit_tl1,
+    "unit Tl1, a = 0.2": partial(unit_tl1, a=0.2),
+    "Torch-Pruning, across layers": torch_pruning,
+}
 
 
 def outcome(job: Job) -> Outcome:
