@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import gossamer
+from gossamer.shrinking import api
 
 
 class HardCoded(nn.Module):
@@ -209,3 +210,16 @@ def test_how_many_rows_of_a_table_are_read_stays_symbolic(rows):
     for shape in ((2, 5, 4), (3, 5, 4), (2, 8, 4), (7, 3, 4)):
         x = torch.randn(shape)
         torch.testing.assert_close(small(x), model(x))
+
+
+def test_a_second_symbolic_export_is_made_only_where_the_first_fails(monkeypatch):
+    model, exports = HardCoded().eval(), []
+
+    def trace(*args, **options):
+        exports.append(options)
+        return original(*args, **options)
+
+    original = api.trace
+    monkeypatch.setattr(api, "trace", trace)
+    gossamer.shrink(model, X, form="graph")
+    assert sum("symbolic" in options for options in exports) == 1

@@ -213,7 +213,8 @@ def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
 
 def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     """The traced graph, made smaller: with as many symbolic sizes as there can be."""
-    for symbolic in (exports.with_free_sizes, exports.with_free_batch):
+    for export in (lambda: exports.with_free_sizes, lambda: exports.with_free_batch):  # made only if needed
+        symbolic = export()
         try:
             if symbolic is not None:
                 return _smaller_graph(symbolic, reference, exports)
