@@ -94,8 +94,8 @@ def compare(full: nn.Module, small: nn.Module, inputs: dict[str, Any]) -> dict[s
                 buffer.data.copy_(value)
         try:
             found[name] = _difference(expected, outputs_of(small, each))
-        except AssertionError as error:  # a graph has guards against sizes that it was not made for
-            found[name] = "refused" if "Guard failed" in str(error) else f"AssertionError: {error}"[:200]
+        except gossamer.GuardError:  # a graph refuses sizes that it was not made for
+            found[name] = "refused"
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"[:200]
     return found
