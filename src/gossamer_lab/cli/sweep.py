@@ -165,8 +165,11 @@ def _run_workers(search: Search, url: str, trial: TrainingTrial, options: SweepO
             total = len(search.points())
             progress.start(search.name, total)
             shown = 0
-            while running := [process.sentinel for process in processes if process.is_alive()]:
+            running = [process.sentinel for process in processes]
+            while running:
                 wait(running, _SECONDS_BETWEEN_LOOKS)
+                # Before the look at the study: the last look comes after the last worker has ended.
+                running = [process.sentinel for process in processes if process.is_alive()]
                 now = states(study)
                 done = now.finished + now.pruned + now.failed
                 if done > shown:
