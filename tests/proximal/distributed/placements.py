@@ -3,7 +3,6 @@
 from itertools import product
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
