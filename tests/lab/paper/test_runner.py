@@ -46,6 +46,7 @@ def test_jobs_are_trained_in_processes_once_and_stored(workspace: Workspace) -> 
     assert OUTCOMES.missing([*JOBS, third], file) == [third]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_outcome_of_another_setting_is_superseded_and_other_seeds_stay(workspace: Workspace) -> None:
     file = workspace.results / "some.jsonl"
     OUTCOMES.make(JOBS, file, workspace)
@@ -54,6 +55,7 @@ def test_an_outcome_of_another_setting_is_superseded_and_other_seeds_stay(worksp
     assert {outcome.job for outcome in read_outcomes(file)} == {stronger, JOBS[1]}
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_an_outcome_of_a_network_of_another_size_is_missing(workspace: Workspace) -> None:
     file = workspace.results / "some.jsonl"
     (outcome,) = OUTCOMES.make(JOBS[:1], file, workspace)

@@ -102,6 +102,7 @@ def test_the_search_prefers_the_smaller_network_above_the_floor(tmp_path: Path) 
     assert {json.loads(line)["study"] for line in lines} == {SEARCH.study.name}
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_for_a_size_nothing_is_trained_without_a_penalty_and_the_most_accurate_is_chosen(tmp_path: Path) -> None:
     where = workspace(tmp_path)
     sized = replace(SEARCH, criterion=MostAccurateWithinSize(flops_kept=1.0, params_kept=1.0))
