@@ -9,7 +9,8 @@ from torch import nn
 import gossamer
 from gossamer.example import call_with
 from gossamer.shrinking.apply import evaluation_reference
-from gossamer.shrinking.apply.probes import IndexRanges, at_other_sizes
+from gossamer.shrinking.apply.other_sizes import at_other_sizes
+from gossamer.shrinking.apply.probes import IndexRanges
 
 
 class WithConstant(nn.Module):

@@ -17,22 +17,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from gossamer.example import Call
-from gossamer.shrinking.apply.dims import Axis, Dim, parts_of, sizes_at
-from gossamer.shrinking.apply.probes import CHEAP, IndexRanges, OtherSizes, Probe, attempt, is_cheap, resized
+from gossamer.shrinking.apply.dims import Axis, Dim, elements, parts_of, shapes_at, sizes_at
+from gossamer.shrinking.apply.other_sizes import OtherSizes
+from gossamer.shrinking.apply.probes import CHEAP, IndexRanges, Probe, attempt, is_cheap, resized
 from gossamer.shrinking.trace import compared_sizes
 
-__all__ = ["at_further_sizes", "with_other_numbers"]
+__all__ = ["at_further_sizes"]
 
 _MOST_AXES = 6
 _MOST_COMPARISONS = 6
-_MOST_FLAGS = 4
 _SMALL, _GROWTH = 2**10, 64
 """A call may have as many elements, or this multiple of the example's; attention takes their square."""
-_SHARE = 0.5
-"""All of these calls together have this share of the elements of an example that is not cheap."""
+_MULTIPLE, _SHARE = 8, 0.5
+"""All of these calls together have this multiple of the elements of the example, or this share if it is not cheap."""
 _FEWEST, _WEIGHTS = 2, 10**8
 """There are a few of these calls, and more as long as they together read this many parameters: each reads all."""
 
@@ -42,24 +41,23 @@ def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: In
     generator = torch.Generator().manual_seed(3)
     axes = _independent(model, call, other, ranges)
     comparisons = compared_sizes(model, call) if is_cheap(call) else []
-    most = min(CHEAP, max(_SMALL, _GROWTH * _elements(call)))
-    budget = math.inf if is_cheap(call) else _SHARE * _elements(call)
+    most = min(CHEAP, max(_SMALL, _GROWTH * elements(call)))
+    budget = max(CHEAP, _MULTIPLE * elements(call)) if is_cheap(call) else _SHARE * elements(call)
     most_calls = max(_FEWEST, _WEIGHTS // (1 + sum(parameter.numel() for parameter in model.parameters())))
-    seen = {_shapes(call), _shapes(other.call)}
+    seen = {shapes_at(call, {}), shapes_at(other.call, {})}
     found: list[Probe] = []
 
     def examine(sizes: Mapping[Dim, int]) -> bool:
         """Add the call at these sizes, if the model accepts it; false only if it is refused."""
         nonlocal budget
-        elements = _elements(call, sizes)
-        if elements > min(most, budget) or len(found) >= most_calls:
+        size, shapes = elements(call, sizes), shapes_at(call, sizes)
+        if size > min(most, budget) or len(found) >= most_calls:
             return False
-        candidate = resized(call, generator, ranges, sizes)
-        if _shapes(candidate) in seen:
+        if shapes in seen:
             return True
-        seen.add(_shapes(candidate))
-        budget -= elements
-        probe = attempt(model, candidate)
+        seen.add(shapes)
+        budget -= size
+        probe = attempt(model, resized(call, generator, ranges, sizes))
         found.extend([] if probe is None else [probe])
         return probe is not None
 
@@ -68,28 +66,6 @@ def at_further_sizes(model: nn.Module, call: Call, other: OtherSizes, ranges: In
             for axis, number in numbers.items():
                 examine(sizes_at({axis: number}))
     return found
-
-
-def with_other_numbers(model: nn.Module, example: Probe, ranges: IndexRanges) -> list[Probe]:
-    """Random calls in which arguments that are numbers or flags have other values, as far as the model accepts them.
-
-    One with outputs of other shapes is left out: the argument may ask for hidden units.
-    """
-    leaves, structure = pytree.tree_flatten((example.call.args, example.call.kwargs))
-    flags = [place for place, leaf in enumerate(leaves) if type(leaf) is bool][:_MOST_FLAGS]
-    changes = [[_other_number(leaf) for leaf in leaves]] if any(type(leaf) in (int, float) for leaf in leaves) else []
-    changes += [[not leaf if own == place else leaf for own, leaf in enumerate(leaves)] for place in flags]
-    generator = torch.Generator().manual_seed(5)
-    calls = (resized(Call(*pytree.tree_unflatten(changed, structure)), generator, ranges, {}) for changed in changes)
-    probes = (attempt(model, call) for call in calls)
-    shapes = [output.shape for output in example.outputs]
-    return [p for p in probes if p is not None and [output.shape for output in p.outputs] == shapes]
-
-
-def _other_number(leaf: object) -> object:
-    if type(leaf) is int:
-        return leaf + 1
-    return 1.5 * leaf + 0.25 if type(leaf) is float else leaf
 
 
 def _independent(model: nn.Module, call: Call, other: OtherSizes, ranges: IndexRanges) -> list[Axis]:
@@ -144,15 +120,3 @@ def _beyond(axes: Sequence[Axis], comparisons: Sequence[tuple[float, float]]) ->
 
 def _passed(number: float, beyond: int, *, up: bool) -> int:
     return math.ceil(number) + beyond if up else math.floor(number) - beyond
-
-
-def _elements(call: Call, sizes: Mapping[Dim, int] | None = None) -> int:
-    """The number of elements of the largest tensor, if these dimensions have other sizes."""
-    shapes = [list(tensor.shape) for tensor in call.tensors()]
-    for dim, size in (sizes or {}).items():
-        shapes[dim.place][dim.dim] = size
-    return max(math.prod(shape) for shape in shapes)
-
-
-def _shapes(call: Call) -> tuple[torch.Size, ...]:
-    return tuple(tensor.shape for tensor in call.tensors())

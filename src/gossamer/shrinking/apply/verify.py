@@ -25,9 +25,11 @@ from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
 from gossamer.shrinking.apply.conditioning import well_conditioned
 from gossamer.shrinking.apply.dims import is_like
-from gossamer.shrinking.apply.further import at_further_sizes, with_other_numbers
+from gossamer.shrinking.apply.further import at_further_sizes
 from gossamer.shrinking.apply.guards import GuardError
-from gossamer.shrinking.apply.probes import IndexRanges, Probe, at_other_sizes, at_size_one, random_calls, run
+from gossamer.shrinking.apply.other_arguments import with_other_lengths, with_other_numbers
+from gossamer.shrinking.apply.other_sizes import at_other_sizes, at_size_one
+from gossamer.shrinking.apply.probes import IndexRanges, Probe, random_calls, run
 from gossamer.shrinking.decide import Rejected
 
 __all__ = ["Reference", "evaluation_reference", "training_reference"]
@@ -137,7 +139,7 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
         _check_finite(model, probes)
         other = at_other_sizes(model, call, ranges)
         further = [] if other is None else at_further_sizes(model, call, other, ranges)
-        further += with_other_numbers(model, probes[0], ranges)
+        further += with_other_numbers(model, probes[0], other, ranges) + with_other_lengths(model, call, ranges)
         further = well_conditioned(model, further, lambda probe: run(model, probe.call))
     probes += [Probe(other.call, other.outputs)] if other is not None else []
     return Reference(
