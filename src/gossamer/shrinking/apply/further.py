@@ -30,6 +30,8 @@ _MOST_AXES = 6
 _MOST_COMPARISONS = 6
 _SMALL, _GROWTH = 2**10, 64
 """A call may have as many elements, or this multiple of the example's; attention takes their square."""
+_STRIDES = 32
+"""Of a multiple of this, networks with strides mostly accept a half, which is the cheapest other size."""
 _MULTIPLE, _SHARE = 8, 0.5
 """All of these calls together have this multiple of the elements of the example, or this share if it is not cheap."""
 _FEWEST, _WEIGHTS = 2, 10**8
@@ -76,8 +78,9 @@ def _independent(model: nn.Module, call: Call, other: OtherSizes, ranges: IndexR
         free: list[Dim] = []
         for part in parts_of(axis.dims) if len({dim.size for dim in axis.dims}) == 1 else []:
             if set(free).isdisjoint(part):
-                candidate = resized(call, generator, ranges, dict.fromkeys(part, number))
-                if attempt(model, candidate) is not None:
+                sizes = [number] if axis.number % _STRIDES else [axis.number // 2, number]
+                calls = (resized(call, generator, ranges, dict.fromkeys(part, size)) for size in dict.fromkeys(sizes))
+                if any(attempt(model, candidate) is not None for candidate in calls):
                     found.append(Axis(tuple(part)))
                     free += part
         rest = tuple(dim for dim in axis.dims if dim not in free)

@@ -140,7 +140,7 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
         other = at_other_sizes(model, call, ranges)
         further = [] if other is None else at_further_sizes(model, call, other, ranges)
         further += with_other_numbers(model, probes[0], other, ranges) + with_other_lengths(model, call, ranges)
-        further = well_conditioned(model, further, lambda probe: run(model, probe.call))
+        further = well_conditioned(model, further, call, lambda probe: run(model, probe.call))
     probes += [Probe(other.call, other.outputs)] if other is not None else []
     return Reference(
         call, tuple(probes), ranges, other_sizes=None if other is None else other.call, further=tuple(further)
@@ -168,7 +168,9 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
     with _training(model) as without_dropout:
         probes = [probe for each in evaluation.probes for probe in probe_at(each.call)]
         further = [probe for each in evaluation.further for probe in probe_at(each.call)]
-        further = well_conditioned(model, further, lambda probe: _run_seeded(model, probe.call, probe.seed))
+        further = well_conditioned(
+            model, further, evaluation.example, lambda probe: _run_seeded(model, probe.call, probe.seed)
+        )
         is_random = _random_states() != _seed_all(0)
         if probes and is_random:
             call = probes[0].call
