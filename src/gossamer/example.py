@@ -67,6 +67,11 @@ def call_with(model: nn.Module, example: Example) -> Call:
         order = list(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
     except TypeError as error:
         raise GossamerError(f"`example` does not fit {type(model).__name__}.forward: {error}.") from error
+    except ValueError as error:  # a model from torch.jit.trace
+        raise GossamerError(
+            f"`model` is a {type(model).__name__}, whose forward has no signature. "
+            "Give the module that it was made from."
+        ) from error
     if not call.tensors():
         raise GossamerError("`example` contains no tensor. Give inputs that the model can run on.")
     named = sorted(call.kwargs, key=lambda name: order.index(name) if name in order else len(order))

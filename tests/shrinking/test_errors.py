@@ -269,3 +269,55 @@ def test_what_has_no_rule_stays() -> None:
     found = plan(model, torch.randn(4, 4))
     assert found.empty
     assert "there is no rule for aten.linalg_matrix_exp" in str(found)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace")
+def test_a_model_without_a_signature() -> None:
+    traced = torch.jit.trace(prunable().eval(), torch.zeros(2, 3), check_trace=False)
+    with pytest.raises(GossamerError, match=r"has no signature\. Give the module that it was made from"):
+        shrink(traced, torch.zeros(2, 3))
+
+
+class Spreading(nn.Module):
+    """A layer of a graph network, which multiplies with a sparse adjacency matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = prunable()
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        return torch.sparse.mm(adjacency, self.layers(x))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_sparse_input(layout: torch.layout) -> None:
+    adjacency = torch.eye(2).to_sparse(layout=layout)
+    with pytest.raises(GossamerError, match=r"`example` has a tensor with the layout torch\.sparse_c.*build it from a"):
+        shrink(Spreading(), (torch.zeros(2, 3), adjacency))
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_a_nested_input(layout: torch.layout) -> None:
+    rows = torch.nested.nested_tensor([torch.zeros(3, 3), torch.zeros(2, 3)], layout=layout)
+    with pytest.raises(GossamerError, match="`example` has a nested tensor"):
+        shrink(prunable(), rows)
+
+
+class Gathering(nn.Module):
+    """Returns a sparse matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = prunable()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).to_sparse()
+
+
+def test_a_sparse_output() -> None:
+    with pytest.raises(
+        GossamerError, match=r"`model` \(Gathering\) returns a tensor with the layout torch\.sparse_coo"
+    ):
+        shrink(Gathering(), torch.zeros(2, 3))

@@ -223,3 +223,49 @@ def test_a_second_symbolic_export_is_made_only_where_the_first_fails(monkeypatch
     monkeypatch.setattr(api, "trace", trace)
     gossamer.shrink(model, X, form="graph")
     assert sum("symbolic" in options for options in exports) == 1
+
+
+class Several(HardCoded):
+    """Adds up what its containers hold, however many there are."""
+
+    def forward(self, x, named=None, listed=(), *more, **further):
+        for each in (*(named or {}).values(), *listed, *more, *further.values()):
+            x = x + each
+        return super().forward(x)
+
+
+Y = torch.full((2, 5, 1), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("example", "call", "problem"),
+    [
+        ((X, {"a": Y}), (X, {"a": Y, "b": Y}), r"a dict with the keys \['a', 'b'\] for 'named' instead of .* \['a'\]"),
+        ((X, {"a": Y, "b": Y}), (X, {"a": Y}), r"a dict with the keys \['a'\] for 'named'"),
+        ((X, {"a": Y}), (X, [Y]), "a list of 1 for 'named'"),
+        ((X, {"a": Y}), (X,), "no 'named', which the example has"),
+        ((X, None, []), (X, None, [Y]), "a list of 1 for 'listed' instead of one with 0 elements"),
+        ((X, None, [Y, Y]), (X, None, (Y, Y, Y)), "a tuple of 3 for 'listed' instead of one with 2 elements"),
+        ((X, None, [Y, Y]), (X, None, [Y]), "a list of 1 for 'listed'"),
+        ((X, None, [Y]), (X,), "no 'listed', which the example has"),
+        ((X, None, [], Y), (X, None, []), "no 'more_0', which the example has"),
+    ],
+)
+def test_containers_of_another_length_are_refused(example, call, problem):
+    model = Several().eval()
+    small = shrunk(model, example)
+    torch.testing.assert_close(small(*example), model(*example))
+    with pytest.raises(gossamer.GuardError, match=problem):
+        small(*call)
+
+
+def test_a_list_may_take_the_place_of_a_tuple_and_keys_may_come_in_another_order():
+    model, example = Several().eval(), (X, {"a": Y, "b": 2 * Y}, [Y, Y])
+    call = X, {"b": 3 * Y, "a": Y}, (Y, Y)
+    torch.testing.assert_close(shrunk(model, example)(*call), model(*call))
+
+
+def test_a_keyword_argument_that_the_forward_can_do_without_is_asked_for():
+    small = shrunk(Several().eval(), {"x": X, "added": Y})
+    with pytest.raises(gossamer.GuardError, match="no 'added', which the example has"):
+        small(x=X)

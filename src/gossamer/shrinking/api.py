@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -213,8 +213,7 @@ def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
 
 def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     """The traced graph, made smaller: with as many symbolic sizes as there can be."""
-    for export in (lambda: exports.with_free_sizes, lambda: exports.with_free_batch):  # made only if needed
-        symbolic = export()
+    for symbolic in exports.symbolic():
         try:
             if symbolic is not None:
                 return _smaller_graph(symbolic, reference, exports)
@@ -278,6 +277,11 @@ class _Exports:
         other = self._reference.other_sizes
         free = [] if other is None else changed_dims(self._reference.example, other)
         return self._symbolic([dims & {0} for dims in free]) if any(dims - {0} for dims in free) else None
+
+    def symbolic(self) -> Iterator[TracedModel | None]:
+        """Those with symbolic sizes, the one with the most first; each is made only if it is asked for."""
+        yield self.with_free_sizes
+        yield self.with_free_batch
 
     @property
     def may_take_other_sizes(self) -> bool:

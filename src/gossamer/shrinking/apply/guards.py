@@ -6,12 +6,15 @@ and flags. `guard` lets the graph check that at each call, and raise a `GuardErr
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
+from torch.utils._pytree import TreeSpec
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call
@@ -80,12 +83,21 @@ class InputGuards(nn.Module):
         except (AssertionError, RuntimeError, TypeError, IndexError) as error:
             raise self._error(str(error).replace("Guard failed: ", "it needs ")) from error
 
-    def refuse(self, others: tuple[Any, ...], further: dict[str, Any]) -> None:
-        """Raise a `GuardError` if there are arguments, by position or by keyword, that the example did not have."""
+    def refuse(
+        self, others: tuple[Any, ...], further: dict[str, Any], given: dict[str, Any], structure: TreeSpec
+    ) -> None:
+        """Raise a `GuardError` unless the arguments are those of the example, and hold as many tensors and numbers.
+
+        `others` and `further` are those, by position and by keyword, that the example does not have.
+        """
         if further:
             raise self._error(f"received {next(iter(further))!r}, which the example does not have")
         if others:
             raise self._error(f"received {_short(others[0])} for an argument that the example does not have")
+        args, kwargs = structure.children()
+        for (name, value), expected in zip(given.items(), (*args.children(), *kwargs.children()), strict=True):
+            if problem := _other_structure(name, value, expected):
+                raise self._error(problem)
 
     def _check(self, value: Any, expected: _Like) -> None:
         if not isinstance(value, Tensor):
@@ -107,6 +119,39 @@ def _kind(tensor: Tensor) -> str:
     if tensor.dtype is torch.bool:
         return "boolean"
     return "complex" if tensor.is_complex() else "floating-point" if tensor.is_floating_point() else "integer"
+
+
+def _other_structure(name: str, value: Any, expected: TreeSpec) -> str | None:
+    """How an argument differs in structure from that of the example; None if it does not.
+
+    A list may take the place of a tuple, and any mapping that of a dictionary.
+    """
+    if value is ...:
+        return f"received no {name!r}, which the example has"
+    if expected.is_leaf():
+        return None
+    keys: Sequence[Any]
+    if expected.type in (dict, OrderedDict, defaultdict):
+        keys = expected.context[1] if expected.type is defaultdict else expected.context
+        if not isinstance(value, Mapping) or value.keys() != set(keys):
+            return f"received {_outline(value)} for {name!r} instead of one with the keys {keys}"
+    elif expected.type in (list, tuple):
+        keys = range(expected.num_children)
+        if not isinstance(value, list | tuple) or len(value) != len(keys):
+            return f"received {_outline(value)} for {name!r} instead of one with {len(keys)} elements"
+    else:
+        found = pytree.tree_structure(value)
+        return None if found == expected else f"received {_outline(value)} for {name!r} instead of {expected}"
+    children = zip(keys, expected.children(), strict=True)
+    inside = (_other_structure(f"{name}[{key!r}]", value[key], each) for key, each in children)
+    return next((problem for problem in inside if problem), None)
+
+
+def _outline(value: Any) -> str:
+    """The kind and the length of a container."""
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with the keys {[*value]}"
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, list | tuple) else _short(value)
 
 
 def _short(value: Any) -> str:

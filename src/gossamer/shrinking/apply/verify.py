@@ -121,9 +121,11 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
         GossamerError: when the model fails on the example, or its outputs are random or not finite.
     """
     ranges = IndexRanges()
+    _check_layouts("`example` has", call.tensors())
     with evaluating(model):
         with ranges:  # which makes `nn.TransformerEncoder` avoid its fused path, that has other outputs at padding
             watched = run(model, call)
+        _check_layouts(f"`model` ({type(model).__name__}) returns", watched)
         probes = [Probe(call, run(model, call))]
         same = disagreement(watched, probes[0].outputs) is None
         if not same and disagreement(run(model, call), probes[0].outputs) is not None:
@@ -182,6 +184,17 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
         )
     dropout = is_random or without_dropout.disabled_any
     return replace(evaluation, probes=tuple(probes), further=tuple(further), training=True, dropout=dropout)
+
+
+def _check_layouts(holder: str, tensors: list[Tensor]) -> None:
+    """Raise an error for sparse and nested tensors, of which no random ones can be drawn and compared."""
+    for tensor in tensors:
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "nested tensor" if tensor.is_nested else f"tensor with the layout {tensor.layout}"
+            raise GossamerError(
+                f"{holder} a {kind}, on which nothing can be verified. Shrink the submodules that take and return "
+                "dense tensors, or let the forward build it from a dense one."
+            )
 
 
 def _check_finite(model: nn.Module, probes: list[Probe]) -> None:

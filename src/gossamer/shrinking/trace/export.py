@@ -98,6 +98,9 @@ def trace(
     shapes = None if symbolic is None else _dynamic_shapes(model, call, symbolic)
     with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), quick_export(symbolic):
         warnings.simplefilter("ignore")
+        # What the forward computes once and keeps, as with functools.lru_cache, it must not compute while it is traced:
+        # the model would go on with a tensor without values.
+        call.run(model)
         with nullcontext() if shapes is None else Stopping(call, needed or call):
             program = _export(model, call, shapes)
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
