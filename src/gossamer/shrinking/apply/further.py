@@ -112,7 +112,7 @@ def _beyond(axes: Sequence[Axis], comparisons: Sequence[tuple[float, float]]) ->
 
     Whether a size follows the batch or the other axes is not known.
     """
-    ratios = list(dict.fromkeys(compared / size for size, compared in comparisons if compared != size))
+    ratios = list(dict.fromkeys(compared / size for size, compared in comparisons if size and compared != size))
     for ratio in ratios[:_MOST_COMPARISONS]:
         for beyond in (0, 1):
             for own in ([a for a in axes if a.is_batch], [a for a in axes if not a.is_batch]):
