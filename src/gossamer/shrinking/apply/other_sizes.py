@@ -101,8 +101,10 @@ class _Search:
         it is.
         """
         size, axis = dims[0].size, Axis(dims)
-        others = (size // 2, size + 1, 2 * size) if self._large else (2 * size, size + 1, size // 2)
-        for other in dict.fromkeys((size + 1,) if axis.is_batch else others):
+        others = [size + 1] if axis.is_batch else [2 * size, size + 1, size // 2]
+        if not axis.is_batch and elements(self._call, dict.fromkeys(dims, 2 * size)) >= CHEAP:
+            others = [size // 2, size + 1, 2 * size] if self._large else [size + size // 2, *others]
+        for other in dict.fromkeys(others):
             flattens = not self._flattened.isdisjoint(dims)
             if other == 0 or (flattens and other != size + 1):
                 continue
