@@ -86,7 +86,7 @@ def scaled(model, x, scale, task):
 
 
 def repeated(model, x, depth):
-    return sum(head(model.hidden(x)) for head in model.heads[:depth])
+    return model.second(sum(model.hidden(x) for _ in model.heads[:depth]))
 
 
 def of_list(model, x, others):
@@ -130,7 +130,6 @@ CASES = {
     "a height and a width alike": (height_and_width, lambda n: (torch.randn(2, n * n, 4), n, n), [4, 3, 6]),
     "a number of views": (views, lambda n: (torch.randn(12, 4), n), [4, 2, 3]),
     "lengths": (bags, lambda n: (torch.randn(2 * n, 4), [n, n]), [3, 2, 5]),
-    "lengths that are not the same": (bags, lambda n: (torch.randn(n, 4), [2, n - 2]), [6, 4, 7]),
     "levels of a pyramid": (pyramid, lambda n: levels(n, n + 1), [2, 3, 1]),
     "the last of many sizes": (
         many, lambda n: tensors(*((2, k, 4) for k in range(5, 16)), (2, n, 4)), [16, 25, 1]

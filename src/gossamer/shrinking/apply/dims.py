@@ -145,7 +145,8 @@ def coupled(
         if min(dim.size for dim in dims) == 0 or len(set(dims)) < len(dims) or frozenset(dims) in groups:
             continue
         axes += [Axis(dims), *([Axis(dims, scaled=False)] if left[0].size != right[0].size else [])]
-        axes += [Axis((*dims, *squares))] if 1 < len(dims) > len(squares := _squares(dims)) > 0 else []
+        squares = _squares(dims)
+        axes += [Axis((*dims, *squares))] if 0 < len(squares) < len(dims) else []
     return list(dict.fromkeys(axes))[:_MOST_COUPLED]
 
 

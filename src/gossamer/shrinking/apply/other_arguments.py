@@ -6,6 +6,8 @@ there are. Numbers that are changed together may be refused because of one of th
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,18 +42,20 @@ def with_other_numbers(model: nn.Module, example: Probe, other: OtherSizes | Non
     numbers = [place for place, leaf in enumerate(leaves) if type(leaf) in (int, float)]
     flags = [place for place, leaf in enumerate(leaves) if type(leaf) is bool][:_MOST]
     generator = torch.Generator().manual_seed(5)
+    seen = [leaves]
 
-    def tried(places: Sequence[int], change: Callable[[Any], Any]) -> Probe | None:
-        changed = [change(leaf) if place in places else leaf for place, leaf in enumerate(leaves)]
-        call = Call(*pytree.tree_unflatten(changed, structure))
-        return None if changed == leaves else attempt(model, resized(call, generator, ranges, {}))
+    def changed(places: Sequence[int], change: Callable[[Any], Any]) -> list[Probe]:
+        new = [change(leaf) if place in places else leaf for place, leaf in enumerate(leaves)]
+        if new in seen:
+            return []
+        seen.append(new)
+        probe = attempt(model, resized(Call(*pytree.tree_unflatten(new, structure)), generator, ranges, {}))
+        return [] if probe is None else [probe]
 
-    probes = [tried([place], lambda flag: not flag) for place in flags]
+    probes = [probe for place in flags for probe in changed([place], operator.not_)]
     for change in _CHANGES if numbers else ():
-        together = tried(numbers, change)
-        alone = numbers[:_MOST] if together is None and len(numbers) > 1 else []
-        probes += [together, *(tried([place], change) for place in alone)]
-    return [probe for probe in probes if probe is not None and _has_widths_of(example, probe, other)]
+        probes += changed(numbers, change) or [p for place in numbers[:_MOST] for p in changed([place], change)]
+    return [probe for probe in probes if _has_widths_of(example, probe, other)]
 
 
 def with_other_lengths(model: nn.Module, call: Call, ranges: IndexRanges) -> list[Probe]:
@@ -64,15 +68,16 @@ def with_other_lengths(model: nn.Module, call: Call, ranges: IndexRanges) -> lis
     by_length: dict[int, list[int]] = {}
     for key, found in lists.items():
         by_length.setdefault(len(found), []).append(key)
+
+    def changed(keys: Sequence[int], longer: bool) -> list[Probe]:
+        other = Call(*_with_lengths((call.args, call.kwargs), frozenset(keys), longer=longer))
+        probe = attempt(model, resized(other, generator, ranges, {})) if other.tensors() else None
+        return [] if probe is None else [probe]
+
     probes: list[Probe] = []
-    for keys in by_length.values():
-        for longer in (False, True):
-            for own in [keys, *([key] for key in keys[:_MOST] if len(keys) > 1)]:
-                other = Call(*_with_lengths((call.args, call.kwargs), frozenset(own), longer=longer))
-                probe = attempt(model, resized(other, generator, ranges, {})) if other.tensors() else None
-                probes += [] if probe is None else [probe]
-                if probe is not None:
-                    break
+    for keys, longer in itertools.product(by_length.values(), (False, True)):
+        alone = keys[:_MOST] if len(keys) > 1 else []
+        probes += changed(keys, longer) or [probe for key in alone for probe in changed([key], longer)]
     return probes
 
 
