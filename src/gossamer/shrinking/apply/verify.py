@@ -1,7 +1,7 @@
 """Verification: the outputs of the full and of the smaller model, on the example and on random inputs.
 
 Some random inputs have the shapes of the example, one has another batch size, length or image size, as far as the model
-accepts them (`probes`), and some have `further` sizes. Evaluation mode is compared, or the mode in which the model is,
+accepts them (`other_sizes`), and some have `further` sizes. Evaluation mode is compared, or the mode in which the model is,
 with dropout disabled and with equal random numbers. Two outputs agree if they differ by rounding only
 (`gossamer.example.disagreement`).
 """
@@ -25,9 +25,8 @@ from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
 from gossamer.shrinking.apply.conditioning import well_conditioned
 from gossamer.shrinking.apply.dims import is_like
-from gossamer.shrinking.apply.further import at_further_sizes
+from gossamer.shrinking.apply.further import at_further_sizes, with_other_lengths, with_other_numbers
 from gossamer.shrinking.apply.guards import GuardError
-from gossamer.shrinking.apply.other_arguments import with_other_lengths, with_other_numbers
 from gossamer.shrinking.apply.other_sizes import at_other_sizes, at_size_one
 from gossamer.shrinking.apply.probes import IndexRanges, Probe, random_calls, run
 from gossamer.shrinking.decide import Rejected
