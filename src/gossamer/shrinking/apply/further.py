@@ -1,4 +1,4 @@
-"""Calls at further sizes, or with other arguments, where a constant, a branch or a rounding shows that is the same at the first two sizes.
+"""Calls at further sizes, where a constant, a branch or a rounding shows that is the same at the first two sizes.
 
 At two sizes `x.shape[1] % 2` may be the same, `min(x.shape[1], 64)` is the length itself, and the height is the width.
 Each of these calls changes all axes of the inputs (`dims`), each to another number:
@@ -7,8 +7,8 @@ Each of these calls changes all axes of the inputs (`dims`), each to another num
     relations      all axes at one number
     comparisons    on the other side of the numbers that the forward compares its sizes with, or divides them by
 
-Where the model refuses such a call, each axis is changed alone. Only small inputs become larger. Numbers among the
-arguments, and the lengths of lists of tensors, are changed together as well, and each alone where that is refused.
+Where the model refuses such a call, each axis is changed alone. Only small inputs become larger. Then come calls with
+other arguments: numbers, flags and lists of another length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gossamer.shrinking.trace import compared_sizes
 
 __all__ = ["at_further_sizes", "with_other_lengths", "with_other_numbers"]
 
-_MOST_AXES = 6
+_MOST_AXES = 12
 _MOST_COMPARISONS = 6
 _SMALL, _GROWTH = 2**10, 64
 """A call may have as many elements, or this multiple of the example's; attention takes their square."""

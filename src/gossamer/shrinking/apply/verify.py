@@ -1,8 +1,8 @@
 """Verification: the outputs of the full and of the smaller model, on the example and on random inputs.
 
 Some random inputs have the shapes of the example, one has another batch size, length or image size, as far as the model
-accepts them (`other_sizes`), and some have `further` sizes. Evaluation mode is compared, or the mode in which the model is,
-with dropout disabled and with equal random numbers. Two outputs agree if they differ by rounding only
+accepts them (`other_sizes`), and some have `further` sizes. Evaluation mode is compared, or the mode in which the model
+is, with dropout disabled and with equal random numbers. Two outputs agree if they differ by rounding only
 (`gossamer.example.disagreement`).
 """
 
