@@ -233,7 +233,11 @@ class _Trial:
         self._zero_again()
 
     def bracket(self, size: Callable[[], float], asked: float, bisections: int = _BISECTIONS) -> tuple[float, float]:
-        """Two neighbouring steps: after the first, 0 or more, the size is above `asked`; after the second it is not."""
+        """Two neighbouring steps: after the first, 0 or more, the size is above `asked`; after the second it is not.
+
+        The zeros after a step are among those after any longer one. As many non-zeros as after a step that was tried
+        are therefore the same ones, and of the same size.
+        """
         self.restore()
         low, high = 0.0, math.inf
         many, few = self.nonzeros(), 0.0
@@ -244,7 +248,8 @@ class _Trial:
             middle = (smallest + largest) / 2
             self.step(2.0**middle)
             left = self.nonzeros()
-            if size() <= asked:
+            known = (low > 0 and left == many) or (high < math.inf and left == few)
+            if left == few if known else size() <= asked:
                 high, largest, few = 2.0**middle, middle, left
             else:
                 low, smallest, many = 2.0**middle, middle, left

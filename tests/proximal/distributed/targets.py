@@ -65,7 +65,7 @@ def check_targets(flat):
     if dist.get_world_size() == 2:
         pairs = [*product((DENSE, FILE), (sharded, tensor)), *FURTHER]
     else:
-        pairs = [(DENSE, sharded), (DENSE, *both), (FILE, tensor)]
+        pairs = [(DENSE, *both), (FILE, tensor)]
     cases = list(dict.fromkeys(case for case, _ in pairs))
     one_process = dict(zip(cases, shared_out(cases, lambda case: target_training(case)[:2]), strict=True))
     for case, spread in pairs:
