@@ -140,7 +140,7 @@ def _independent(model: nn.Module, call: Call, other: OtherSizes, ranges: IndexR
     for axis, number in other.axes.items():
         free: list[Dim] = []
         for part in parts_of(axis.dims) if len({dim.size for dim in axis.dims}) == 1 else []:
-            if set(free).isdisjoint(part):
+            if set(free).isdisjoint(part) and len(free) + len(part) < len(axis.dims):
                 sizes = [number] if axis.number % _STRIDES else [axis.number // 2, number]
                 calls = (resized(call, generator, ranges, dict.fromkeys(part, size)) for size in dict.fromkeys(sizes))
                 if any(attempt(model, candidate) is not None for candidate in calls):
