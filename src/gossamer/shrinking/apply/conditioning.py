@@ -2,7 +2,8 @@
 
 A normalisation by the statistics of two or three numbers divides by their difference, however small it is: with one
 pixel left and a batch of two, units that are nearly equal become far apart. What a model makes of parameters that are
-rounded otherwise tells such a call from one at which a smaller model computes something else.
+rounded otherwise tells such a call from one at which a smaller model computes something else. That takes a forward
+pass, and is needed only where there are fewer numbers to normalise than in the example.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from gossamer.example import disagreement
+from gossamer.example import Call, disagreement
 from gossamer.shrinking.apply.probes import Probe
 
 __all__ = ["well_conditioned"]
@@ -23,13 +24,22 @@ _ROUNDINGS = 8
 
 
 def well_conditioned(
-    model: nn.Module, probes: Sequence[Probe], outputs_of: Callable[[Probe], list[Tensor]]
+    model: nn.Module, probes: Sequence[Probe], example: Call, outputs_of: Callable[[Probe], list[Tensor]]
 ) -> list[Probe]:
     """Those at which a model, rounded otherwise, has the same outputs; all if it does not normalise by its inputs."""
     if not any(map(_normalises_by_inputs, model.modules())):
         return list(probes)
     with _rounded_otherwise(model):
-        return [probe for probe in probes if disagreement(outputs_of(probe), probe.outputs) is None]
+        return [
+            probe
+            for probe in probes
+            if not _has_smaller_size(probe.call, example) or disagreement(outputs_of(probe), probe.outputs) is None
+        ]
+
+
+def _has_smaller_size(call: Call, example: Call) -> bool:
+    pairs = zip(call.tensors(), example.tensors(), strict=False)  # a list may have another length
+    return any(own < other for left, right in pairs for own, other in zip(left.shape, right.shape, strict=True))
 
 
 def _normalises_by_inputs(module: nn.Module) -> bool:

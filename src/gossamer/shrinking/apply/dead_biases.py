@@ -19,7 +19,8 @@ from gossamer.example import Call, Example, call_with, evaluating
 from gossamer.shrinking.analyse import AbstractValue, Analysis, analyse
 from gossamer.shrinking.analyse.domain import constants_along, varying_dims
 from gossamer.shrinking.analyse.rules.layers import CONVOLUTIONS
-from gossamer.shrinking.apply.probes import IndexRanges, at_other_sizes, run
+from gossamer.shrinking.apply.other_sizes import at_other_sizes
+from gossamer.shrinking.apply.probes import IndexRanges, run
 from gossamer.shrinking.trace import arguments, shape_of, trace
 
 __all__ = ["biases_of_dead_units", "zero_dead_biases"]

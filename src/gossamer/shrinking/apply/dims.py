@@ -6,7 +6,9 @@ tensor and, times the number of heads, that of another. The sizes along an `Axis
     scaled     d_i = m_i * n, as a batch of n and n heads of m each, or d_i = m_i * n^2, as all pairs of n positions
     shifted    d_i = m_i + n, as a length of n and one token more
 
-A dimension may follow several numbers: the positions of all samples, the batch and the length.
+A dimension may follow several numbers: the positions of all samples, the batch and the length. An integer among the
+arguments may be a size too, such as the height of an image whose pixels are given as a sequence: it counts as the shape
+of a tensor of one dimension.
 """
 
 from __future__ import annotations
@@ -31,18 +33,21 @@ __all__ = [
     "changed_dims",
     "coupled",
     "dims_of",
+    "elements",
     "groups_of_dims",
+    "groups_of_numbers",
     "is_like",
     "parts_of",
+    "shapes_at",
     "sizes_at",
 ]
 
-_MOST_GROUPS = 8  # of dimensions that are tried at another size, each with a few forward passes at most
-_MOST_PAIRS = 24  # of groups, each with one forward pass, which nearly always fails at once
+_MOST_SINGLES = 24  # dimensions that are tried alone, each with a few forward passes at most
+_MOST_COUPLED = 48  # axes of several groups, each with two forward passes at most, which nearly always fail at once
 
 
 class Dim(NamedTuple):
-    """A dimension of a tensor of the call."""
+    """A dimension of a tensor of the call, or an integer: the places of the integers follow those of the tensors."""
 
     place: int
     dim: int
@@ -75,7 +80,8 @@ def sizes_at(numbers: Mapping[Axis, int]) -> dict[Dim, int]:
     for axis, number in sorted(numbers.items(), key=lambda entry: not entry[0].scaled):
         for dim in axis.dims:
             size = sizes.get(dim, Fraction(dim.size))
-            sizes[dim] = size * Fraction(number, axis.number) if axis.scaled else size + number - axis.number
+            scales = axis.scaled and axis.number > 0
+            sizes[dim] = size * Fraction(number, axis.number) if scales else size + number - axis.number
     return {dim: int(size) for dim, size in sizes.items()}
 
 
@@ -90,35 +96,62 @@ def dims_of(call: Call) -> list[Dim]:
     ]
 
 
+def groups_of_numbers(call: Call) -> list[tuple[Dim, ...]]:
+    """The positive integers among the arguments: those of each list, such as the lengths of sequences; each alone."""
+    first = len(call.tensors())
+    paths, leaves = zip(*pytree.tree_flatten_with_path((call.args, call.kwargs))[0], strict=True)
+    places = [place for place, leaf in enumerate(leaves) if type(leaf) is int]
+    numbers = {Dim(first + k, 0, leaves[place], False): paths[place][:-1] for k, place in enumerate(places)}
+    positive = [number for number in numbers if number.size > 0]
+    lists = _grouped(positive, lambda number: numbers[number] if len(numbers[number]) > 1 else None)
+    return list(dict.fromkeys([*map(tuple, lists), *((number,) for number in positive)]))
+
+
 def groups_of_dims(call: Call) -> list[tuple[Dim, ...]]:
-    """Dimensions of one size to change together: the batch; all others of that size; those at one position."""
+    """Dimensions of one size to change together: the batch; all others of that size; those at one position; each alone.
+
+    A length may be the same as the width of another input.
+    """
     keys: list[Callable[[Dim], object]] = [
         lambda dim: "batch" if dim.is_batch else None,
         lambda dim: None if dim.is_batch else dim.size,
         lambda dim: None if dim.is_batch else (dim.size, dim.dim),
     ]
-    groups = [tuple(group) for key in keys for group in _grouped(dims_of(call), key)]
-    return list(dict.fromkeys(groups))[:_MOST_GROUPS]
+    dims = dims_of(call)
+    groups = dict.fromkeys(tuple(group) for key in keys for group in _grouped(dims, key))
+    singles = [(dim,) for dim in dims if (dim,) not in groups]
+    return [*groups, *singles[:_MOST_SINGLES]]
 
 
-def coupled(waiting: Sequence[Sequence[Dim]], accepted: Iterable[Axis]) -> list[Axis]:
-    """Axes of two groups of different sizes, one of which is `waiting`, since it cannot change alone.
+def coupled(
+    waiting: Sequence[tuple[Dim, ...]], numbers: Sequence[tuple[Dim, ...]], accepted: Iterable[Axis]
+) -> list[Axis]:
+    """Axes of several groups, one of which is `waiting`, since it cannot change alone.
 
-    The other one is waiting too, or `accepted` as a function of a third one.
+    Either all that wait at one position, such as the heights of the levels of a pyramid, or two groups: the other one
+    is waiting too, or an integer among the arguments, or `accepted` as a function of a third one.
     """
     functions = [_largest(axis.dims) for axis in accepted if len({dim.size for dim in axis.dims}) > 1]
+    levels = _grouped(dict.fromkeys(itertools.chain(*waiting)), lambda dim: dim.dim)
+    axes = [Axis(tuple(dims)) for dims in levels if len({dim.size for dim in dims if dim.size > 0}) > 1]
     pairs = [
-        (*left, *right)
-        for left, right in [*itertools.combinations(waiting, 2), *itertools.product(waiting, functions)]
-        if left[0].size != right[0].size and min(left[0].size, right[0].size) > 0
+        *((left, right) for place, right in enumerate(waiting) for left in waiting[:place]),
+        *itertools.product(waiting, numbers),
+        *itertools.product([*waiting, *numbers], functions),
     ]
-    axes = [Axis(dims, scaled) for dims in pairs for scaled in (True, False)]
-    axes += [Axis((*dims, *squares)) for dims in pairs if (squares := _squares(dims))]
-    return axes[:_MOST_PAIRS]
+    groups = {frozenset(group) for group in waiting}
+    for left, right in pairs:
+        dims = (*left, *right)
+        if min(dim.size for dim in dims) == 0 or len(set(dims)) < len(dims) or frozenset(dims) in groups:
+            continue
+        axes += [Axis(dims), *([Axis(dims, scaled=False)] if left[0].size != right[0].size else [])]
+        squares = _squares(dims)
+        axes += [Axis((*dims, *squares))] if 0 < len(squares) < len(dims) else []
+    return list(dict.fromkeys(axes))[:_MOST_COUPLED]
 
 
-def _largest(dims: Sequence[Dim]) -> list[Dim]:
-    return [dim for dim in dims if dim.size == max(other.size for other in dims)]
+def _largest(dims: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(dim for dim in dims if dim.size == max(other.size for other in dims))
 
 
 def _squares(dims: Sequence[Dim]) -> list[Dim]:
@@ -146,12 +179,28 @@ def changed_dims(call: Call, other: Call) -> list[frozenset[int]]:
 
 def is_like(call: Call, other: Call) -> bool:
     """Whether two calls differ in the values of their tensors only, not in sizes or other arguments."""
-    leaves = zip(
-        pytree.tree_leaves((call.args, call.kwargs)), pytree.tree_leaves((other.args, other.kwargs)), strict=True
-    )
-    return all(isinstance(own, Tensor) or own is new or own == new for own, new in leaves) and not any(
+    leaves, structure = pytree.tree_flatten((call.args, call.kwargs))
+    others, other_structure = pytree.tree_flatten((other.args, other.kwargs))
+    if structure != other_structure:
+        return False
+    pairs = zip(leaves, others, strict=True)
+    return all(isinstance(own, Tensor) or own is new or own == new for own, new in pairs) and not any(
         changed_dims(call, other)
     )
+
+
+def shapes_at(call: Call, sizes: Mapping[Dim, int]) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the tensors of a call, and its integers, if some dimensions have other sizes."""
+    integers = [leaf for leaf in pytree.tree_leaves((call.args, call.kwargs)) if type(leaf) is int]
+    shapes = [*(list(tensor.shape) for tensor in call.tensors()), *([number] for number in integers)]
+    for dim, size in sizes.items():
+        shapes[dim.place][dim.dim] = size
+    return tuple(map(tuple, shapes))
+
+
+def elements(call: Call, sizes: Mapping[Dim, int] | None = None) -> int:
+    """The number of elements of the largest tensor of a call, if some dimensions have other sizes."""
+    return max(math.prod(shape) for shape in shapes_at(call, sizes or {})[: len(call.tensors())])
 
 
 def at_least_two(call: Call, dims: Sequence[Set[int]]) -> Call:
@@ -168,7 +217,7 @@ def at_least_two(call: Call, dims: Sequence[Set[int]]) -> Call:
     return Call(args, kwargs)
 
 
-def _grouped(dims: Sequence[Dim], key: Callable[[Dim], object]) -> list[list[Dim]]:
+def _grouped(dims: Iterable[Dim], key: Callable[[Dim], object]) -> list[list[Dim]]:
     """Dimensions with an equal key; none with the key None."""
     found: dict[object, list[Dim]] = {}
     for dim in dims:

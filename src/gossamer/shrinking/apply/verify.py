@@ -1,8 +1,8 @@
 """Verification: the outputs of the full and of the smaller model, on the example and on random inputs.
 
 Some random inputs have the shapes of the example, one has another batch size, length or image size, as far as the model
-accepts them (`probes`), and some have `further` sizes. Evaluation mode is compared, or the mode in which the model is,
-with dropout disabled and with equal random numbers. Two outputs agree if they differ by rounding only
+accepts them (`other_sizes`), and some have `further` sizes. Evaluation mode is compared, or the mode in which the model
+is, with dropout disabled and with equal random numbers. Two outputs agree if they differ by rounding only
 (`gossamer.example.disagreement`).
 """
 
@@ -25,9 +25,10 @@ from gossamer.errors import GossamerError
 from gossamer.example import Call, disagreement, evaluating
 from gossamer.shrinking.apply.conditioning import well_conditioned
 from gossamer.shrinking.apply.dims import is_like
-from gossamer.shrinking.apply.further import at_further_sizes, with_other_numbers
+from gossamer.shrinking.apply.further import at_further_sizes, with_other_lengths, with_other_numbers
 from gossamer.shrinking.apply.guards import GuardError
-from gossamer.shrinking.apply.probes import IndexRanges, Probe, at_other_sizes, at_size_one, random_calls, run
+from gossamer.shrinking.apply.other_sizes import at_other_sizes, at_size_one
+from gossamer.shrinking.apply.probes import IndexRanges, Probe, random_calls, run
 from gossamer.shrinking.decide import Rejected
 
 __all__ = ["Reference", "evaluation_reference", "training_reference"]
@@ -139,8 +140,8 @@ def evaluation_reference(model: nn.Module, call: Call) -> Reference:
         _check_finite(model, probes)
         other = at_other_sizes(model, call, ranges)
         further = [] if other is None else at_further_sizes(model, call, other, ranges)
-        further += with_other_numbers(model, probes[0], ranges)
-        further = well_conditioned(model, further, lambda probe: run(model, probe.call))
+        further += with_other_numbers(model, probes[0], other, ranges) + with_other_lengths(model, call, ranges)
+        further = well_conditioned(model, further, call, lambda probe: run(model, probe.call))
     probes += [Probe(other.call, other.outputs)] if other is not None else []
     return Reference(
         call, tuple(probes), ranges, other_sizes=None if other is None else other.call, further=tuple(further)
@@ -168,7 +169,9 @@ def training_reference(model: nn.Module, evaluation: Reference) -> Reference:
     with _training(model) as without_dropout:
         probes = [probe for each in evaluation.probes for probe in probe_at(each.call)]
         further = [probe for each in evaluation.further for probe in probe_at(each.call)]
-        further = well_conditioned(model, further, lambda probe: _run_seeded(model, probe.call, probe.seed))
+        further = well_conditioned(
+            model, further, evaluation.example, lambda probe: _run_seeded(model, probe.call, probe.seed)
+        )
         is_random = _random_states() != _seed_all(0)
         if probes and is_random:
             call = probes[0].call
