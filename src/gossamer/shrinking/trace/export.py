@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
@@ -98,9 +99,8 @@ def trace(
     shapes = None if symbolic is None else _dynamic_shapes(model, call, symbolic)
     with evaluating(model), restoring(model), warnings.catch_warnings(), unfused_attention(), quick_export(symbolic):
         warnings.simplefilter("ignore")
-        # What the forward computes once and keeps, as with functools.lru_cache, it must not compute while it is traced:
-        # the model would go on with a tensor without values.
-        call.run(model)
+        if _has_bounded_cache(model):
+            call.run(model)  # or the forward keeps what it computes while it is traced: tensors without values
         with nullcontext() if shapes is None else Stopping(call, needed or call):
             program = _export(model, call, shapes)
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
@@ -203,6 +203,15 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
     args, kwargs = pytree.tree_map(shape, (call.args, call.kwargs))
     return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
+
+
+def _has_bounded_cache(model: nn.Module) -> bool:
+    """Whether a `functools.lru_cache` that forgets is among the names that the classes of a model see."""
+    classes = {each for module in model.modules() for each in type(module).__mro__}
+    names = [vars(sys.modules[each]) for each in {each.__module__ for each in classes} if each in sys.modules]
+    values = (value for own in (*map(vars, classes), *names) for value in own.values())
+    caches = (value for value in values if isinstance(value, functools._lru_cache_wrapper))
+    return any(cache.cache_parameters()["maxsize"] is not None for cache in caches)
 
 
 def is_mutation(node: fx.Node) -> bool:
