@@ -93,6 +93,10 @@ def of_list(model, x, others):
     return model.second(model.hidden(x) + sum(model.hidden(other) for other in others))
 
 
+def of_list_before_a_number(model, others, factor):
+    return model.second(sum(model.hidden(other) for other in others)) * factor
+
+
 def of_dict(model, x, others):
     return of_list(model, x, list(others.values()))
 
@@ -138,6 +142,7 @@ CASES = {
     "a factor beside an index": (scaled, lambda n: (X, float(n), 2), [1, 2, 3]),
     "a depth": (repeated, lambda n: (X, n), [3, 2, 1]),
     "the length of a list": (of_list, lambda n: (X, some(n)), [3, 1, 5]),
+    "the length of a list before a tensor": (of_list_before_a_number, lambda n: (some(n), torch.ones(())), [3, 1, 5]),
     "the length of a dictionary": (of_dict, lambda n: (X, dict(enumerate(some(n)))), [3, 1, 5]),
     "an empty memory": (memory, lambda n: tensors((2, 5, 4), (2, n, 4)), [0, 3, 1]),
 }  # fmt: skip
