@@ -40,3 +40,24 @@ def well_conditioned(
 def _has_smaller_size(call: Call, example: Call) -> bool:
     pairs = zip(call.tensors(), example.tensors(), strict=False)  # a list may have another length
     return any(own < other for left, right in pairs for own, other in zip(left.shape, right.shape, strict=False))
+
+
+def _normalises_by_inputs(module: nn.Module) -> bool:
+    own = isinstance(module, nn.modules.batchnorm._NormBase)
+    return own and (module.training or module.running_mean is None)
+
+
+@contextmanager
+def _rounded_otherwise(model: nn.Module) -> Iterator[None]:
+    generator = torch.Generator().manual_seed(0)
+    saved = [(p, p.detach().clone()) for p in model.parameters() if p.is_floating_point()]
+    try:
+        with torch.no_grad():
+            for parameter, value in saved:
+                signs = torch.rand(value.shape, generator=generator).sub_(0.5).sign_().to(value.device)
+                parameter.mul_(1 + _ROUNDINGS * torch.finfo(value.dtype).eps * signs.to(value.dtype))
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in saved:
+                parameter.copy_(value)
