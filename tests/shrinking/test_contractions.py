@@ -139,3 +139,55 @@ def test_grouped_products_keep_a_multiple_that_their_kernel_takes() -> None:
     assert "takes multiples of 8 units" in str(found)
     other = torch.randn(3, 5, 8, dtype=torch.bfloat16)
     torch.testing.assert_close(small(other), model(other), rtol=0.02, atol=0.02)
+
+
+class Spreading(nn.Module):
+    """Multiplies what a layer makes with a matrix that is the same for all samples, heads or relations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+        with torch.no_grad():
+            self.first.weight[1:3], self.first.bias[1:3] = 0, 0
+
+    def forward(self, x: Tensor, matrix: Tensor) -> Tensor:
+        return self.last(matrix @ torch.relu(self.first(x)))
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+@pytest.mark.parametrize(
+    ("own", "of_matrix"),
+    [((2, 5, 4), (5, 5)), ((2, 5, 4), (1, 5, 5)), ((2, 3, 5, 4), (3, 5, 5)), ((5, 4), (3, 5, 5))],
+)
+def test_units_pass_a_product_that_is_broadcast(own: tuple[int, ...], of_matrix: tuple[int, ...], form: Any) -> None:
+    torch.manual_seed(0)
+    model, inputs = Spreading().eval(), (torch.randn(own), torch.randn(of_matrix))
+    small = shrink(model, inputs, form=form)
+    assert small.get_parameter("last.weight").shape == (3, 4)
+    torch.testing.assert_close(small(*inputs), model(*inputs))
+
+
+class SharedKeys(nn.Module):
+    """Attention of three heads of four units, which share keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.last = nn.Linear(8, 12), nn.Linear(8, 4), nn.Linear(8, 4), nn.Linear(12, 3)
+        with torch.no_grad():
+            self.k.weight[1], self.k.bias[1] = 0, 0  # unit 1 of the queries meets zeros, and so does its key
+            self.v.weight[2], self.v.bias[2] = 0, 0
+            self.last.weight[:, 8:] = 0  # nothing reads the third head
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(x).view(*x.shape[:2], 3, -1).transpose(1, 2)
+        k, v = self.k(x).unsqueeze(1), self.v(x).unsqueeze(1)
+        return self.last(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("form", ["module", "graph"])
+def test_heads_that_share_keys_by_broadcasting(form: Any) -> None:
+    torch.manual_seed(0)
+    model, x = SharedKeys().eval(), torch.randn(2, 5, 8)
+    small = shrink(model, x, form=form)
+    assert sum(p.numel() for p in small.parameters()) < 0.8 * sum(p.numel() for p in model.parameters())
+    agrees(model, small, x, torch.randn(3, 7, 8))

@@ -51,6 +51,11 @@ _WORTH_A_GRAPH, _WORTH_FIXED_SIZES = 0.95, 0.75
 The second share is that of a graph that refuses sizes of the input which the class accepts.
 """
 
+_AUTOCAST = (
+    "what the forward calls inside torch.autocast stays as it is: call the model inside it instead, "
+    "`with torch.autocast(...): model(x)`"
+)
+
 _MOST_REFINEMENTS = 4  # exports at sizes at which a plan does not hold
 
 _EVALUATION_DIFFERS = (
@@ -208,7 +213,8 @@ def _as_module(reference: Reference, exports: _Exports) -> Verified[nn.Module]:
     def build(candidate: Plan, _: Decision) -> nn.Module | Rejected:
         return reference.verified(lambda: smaller_copy(exports.model, candidate))
 
-    return largest_verified_plan(exports.for_class, build, exports.refine)
+    found = largest_verified_plan(exports.for_class, build, exports.refine)
+    return replace(found, plan=found.plan.with_note(_AUTOCAST)) if exports.at_example.has_autocast else found
 
 
 def _as_graph(reference: Reference, exports: _Exports) -> Verified[nn.Module]:

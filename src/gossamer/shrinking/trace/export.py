@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating, restoring
+from gossamer.shrinking.trace.autocast import autocast_regions, inline_disabled
 from gossamer.shrinking.trace.functionalize import functionalize
 from gossamer.shrinking.trace.stopping import Stopping
 
@@ -74,6 +75,11 @@ class TracedModel:
         found = {node: self.program.constants[lifted[node.name]] for node in self.graph.nodes if node.name in lifted}
         return {node: tensor for node, tensor in found.items() if isinstance(tensor, Tensor)}
 
+    @property
+    def has_autocast(self) -> bool:
+        """Whether a part of the forward is in a graph of its own, because it enables autocast."""
+        return bool(autocast_regions(self.graph))
+
     @functools.cached_property
     def guards(self) -> nn.Module | None:
         """Raises an error if it is called with inputs, flattened, that the graph was not exported for."""
@@ -103,6 +109,7 @@ def trace(
             call.run(model)  # or the forward keeps what it computes while it is traced: tensors without values
         with nullcontext() if shapes is None else Stopping(call, needed or call):
             program = _export(model, call, shapes)
+        inline_disabled(program.graph_module)
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
         if mutations:
             program = functionalize(program, mutations)

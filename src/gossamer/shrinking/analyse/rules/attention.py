@@ -160,10 +160,11 @@ def product_of_values(
 
     `weights` says that the rows of the left side sum to one.
     """
-    rank = left.labels.dim()
-    if rank != right.labels.dim() or rank < 2 or left.shape[:-2] != right.shape[:-2]:
+    if min(left.labels.dim(), right.labels.dim()) < 2:
         with_units = left.has_units or right.has_units
         return None if with_units else unknown_value(no_units(_product_shape(left, right)))
+    left, right = (_in_batch(side, _product_shape(left, right)[:-2]) for side in (left, right))
+    rank = left.labels.dim()
     moves = (varying_dims(left.labels), varying_dims(right.labels))
     rows = sorted({d for dims in moves for d in dims if d < rank - 2})
     inner = (rank - 1 in moves[0] and left.has_units, rank - 2 in moves[1] and right.has_units)
@@ -182,6 +183,12 @@ def _average(result: AbstractValue, values: AbstractValue) -> AbstractValue:
     same = known.all(-2, keepdim=True) & (constant == constant.narrow(-2, 0, 1)).all(-2, keepdim=True)
     constant = constant.narrow(-2, 0, 1).expand(result.shape)
     return AbstractValue(result.labels, compress(constant), compress(same.expand(result.shape)))
+
+
+def _in_batch(value: AbstractValue, batch: tuple[int, ...]) -> AbstractValue:
+    """A stack of matrices, broadcast."""
+    shape = (*batch, *value.shape[-2:])
+    return AbstractValue(value.labels.expand(shape), value.constant.expand(shape), value.known.expand(shape))
 
 
 def _product_shape(left: AbstractValue, right: AbstractValue) -> tuple[int, ...]:
