@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import torch
 from torch import fx
 
-__all__ = ["autocast_regions", "inline_disabled"]
+__all__ = ["inline_disabled"]
 
 
-def autocast_regions(graph: fx.Graph) -> list[fx.Node]:
-    """The calls of the regions of a graph."""
-    return graph.find_nodes(op="call_function", target=torch.ops.higher_order.wrap_with_autocast)
-
-
-def inline_disabled(module: fx.GraphModule) -> None:
+def inline_disabled(module: fx.GraphModule, regions: list[fx.Node]) -> None:
     """Take the operations of the regions without autocast into the graph, as far as they use nothing but its values."""
     graph = module.graph
-    for region in autocast_regions(graph):
+    for region in regions:
         _, _, is_enabled, _, body, *inputs = region.args
         assert isinstance(body, fx.Node)
         inner = module.get_submodule(str(body.target))

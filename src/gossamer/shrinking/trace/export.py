@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from gossamer.errors import GossamerError
 from gossamer.example import Call, evaluating, restoring
-from gossamer.shrinking.trace.autocast import autocast_regions, inline_disabled
+from gossamer.shrinking.trace.autocast import inline_disabled
 from gossamer.shrinking.trace.functionalize import functionalize
 from gossamer.shrinking.trace.stopping import Stopping
 
@@ -78,7 +78,7 @@ class TracedModel:
     @property
     def has_autocast(self) -> bool:
         """Whether a part of the forward is in a graph of its own, because it enables autocast."""
-        return bool(autocast_regions(self.graph))
+        return bool(_autocast_regions(self.graph))
 
     @functools.cached_property
     def guards(self) -> nn.Module | None:
@@ -109,7 +109,8 @@ def trace(
             call.run(model)  # or the forward keeps what it computes while it is traced: tensors without values
         with nullcontext() if shapes is None else Stopping(call, needed or call):
             program = _export(model, call, shapes)
-        inline_disabled(program.graph_module)
+        if regions := _autocast_regions(program.graph):
+            inline_disabled(program.graph_module, regions)
         mutations = [node for node in program.graph.nodes if is_mutation(node)]
         if mutations:
             program = functionalize(program, mutations)
@@ -210,6 +211,11 @@ def _dynamic_shapes(model: nn.Module, call: Call, symbolic: Sequence[Set[int]]) 
 
     args, kwargs = pytree.tree_map(shape, (call.args, call.kwargs))
     return kwargs or dict(inspect.signature(model.forward).bind(*args).arguments)
+
+
+def _autocast_regions(graph: fx.Graph) -> list[fx.Node]:
+    """The calls of what the exporter puts into graphs of their own, because autocast is enabled or disabled there."""
+    return graph.find_nodes(op="call_function", target=torch.ops.higher_order.wrap_with_autocast)
 
 
 def _has_bounded_cache(model: nn.Module) -> bool:
