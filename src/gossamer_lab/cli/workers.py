@@ -14,8 +14,8 @@ from multiprocessing.context import BaseContext
 
 __all__ = ["prepare_workers", "worker_context"]
 
-# What a worker imports when it begins: the search and its database, the data sets, PyTorch's optimizers.
-_NEEDED = ["gossamer_lab.sweeps.training_trials", "alembic.command", "sklearn.datasets", "torch._dynamo"]
+# What a worker imports when it begins: the search and its database, PyTorch's optimizers.
+_NEEDED = ["gossamer_lab.sweeps.training_trials", "alembic.command", "torch._dynamo"]
 
 
 def prepare_workers() -> None:
