@@ -54,7 +54,7 @@ except SystemExit:
     assert result.stderr == "[]\n"
 
 
-@pytest.mark.parametrize("module", ["typer", "torch", "sklearn"])
+@pytest.mark.parametrize("module", ["typer", "torch", "matplotlib"])
 def test_ctrl_c_during_an_import_gives_no_traceback(tmp_path: Path, module: str) -> None:
     # The module is imported slowly, and says when it has begun.
     (tmp_path / f"{module}.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
