@@ -161,3 +161,27 @@ def test_constants_that_depend_on_an_input_are_not_folded(case, in_place):
     small = model if in_place else gossamer.shrink(model, calls[0], form="module")
     for call, outputs in zip(calls, wanted, strict=True):
         torch.testing.assert_close(small(*call), outputs, rtol=1e-4, atol=1e-5)
+
+
+class Normed(nn.Module):
+    """Batch statistics, after a list and before a tensor of another rank."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.second = (
+            nn.Linear(4, 6),
+            nn.BatchNorm1d(6, track_running_stats=False),
+            nn.Linear(6, 3),
+        )
+        with torch.no_grad():
+            self.first.weight[1], self.first.bias[1] = 0, 0
+
+    def forward(self, others, factor):
+        return self.second(self.norm(sum(self.first(other) for other in others))) * factor
+
+
+def test_lists_of_another_length_before_a_tensor_of_another_rank():
+    torch.manual_seed(0)
+    model, call = Normed().eval(), ([torch.randn(5, 4) for _ in range(3)], torch.ones(()))
+    small = gossamer.shrink(model, call, form="module")
+    torch.testing.assert_close(small(*call), model(*call))
